@@ -45,6 +45,57 @@ fn beginning_of_a_database_is_made_anew() {
 }
 
 #[test]
+fn entries_of_other_programs_are_refused_and_stay() {
+    let names = [
+        "state/app/history",
+        "state/notes",
+        "state/keyspaces/notes",
+        "state/keyspaces/0/tables/notes",
+        "state/keyspaces/0/tables/0/notes",
+        "state/lock",
+        "state/version",
+        "state.new/notes",
+        "state.new/state/notes",
+    ];
+    for (name, is_link) in names.map(|name| (name, false)).into_iter().chain([("state/notes", true)]) {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join(name);
+        if is_link {
+            fs::create_dir(directory.path().join("elsewhere")).unwrap();
+            std::os::unix::fs::symlink("elsewhere", directory.path().join("state")).unwrap();
+        }
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, "of another program").unwrap();
+        if name.starts_with("state/") {
+            fs::create_dir_all(directory.path().join("state/keyspaces/0/tables")).unwrap();
+            let _ = fs::write(directory.path().join("state/0.jnl"), "");
+        }
+        for refused in [open(directory.path()).map(drop).unwrap_err(), looked_at(directory.path()).unwrap_err()] {
+            let (root, _) = name.split_once('/').unwrap();
+            let text = file.ancestors().any(|path| refused.contains(&format!("{path:?} is no file of this broker")));
+            assert!(
+                text && refused.contains(&format!("out of {}", directory.path().join(root).display())),
+                "{refused}"
+            );
+        }
+        assert_eq!(fs::read_to_string(&file).unwrap(), "of another program");
+        assert_eq!(directory.path().join("state").exists(), !name.starts_with("state.new"));
+    }
+}
+
+#[test]
+fn state_on_a_mounted_file_system_leaves_its_lost_and_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let kept = directory.path().join("elsewhere/lost+found/inode");
+    fs::create_dir_all(kept.parent().unwrap()).unwrap();
+    fs::write(&kept, "recovered").unwrap();
+    std::os::unix::fs::symlink("elsewhere", directory.path().join("state")).unwrap();
+    let id = open(directory.path()).unwrap().id();
+    assert_eq!(open(directory.path()).unwrap().id(), id);
+    assert_eq!(fs::read_to_string(kept).unwrap(), "recovered");
+}
+
+#[test]
 fn database_that_lost_its_version_is_refused() {
     // With data, with messages alone, and with both.
     for (has_data, has_messages) in [(true, false), (false, true), (true, true)] {
