@@ -80,7 +80,7 @@ fn overlapping_subscription_identifiers() {
 /// SUBSCRIBE packets with 10,000 filters, refused one by one beyond the limit, and with 500,000: growth ≤ 16 MiB.
 #[test]
 fn a_subscribe_of_half_a_million_filters() {
-    let broker = BrokerProcess::start(&[]);
+    let broker = broker_with("[sessions]\nsubscriptions_maximum = 1000");
     let mut growth = Growth::of(&broker);
     let mut client = broker.v5("client");
     let filters = (0..500_000).map(|number: u32| {

@@ -8,7 +8,8 @@ use crate::support::{ConfigFile, share};
 #[test]
 fn pages_have_each_group_once_and_metrics_the_busiest() {
     const GROUPS: usize = 140;
-    let stage = Stage::start(&[]);
+    let file = ConfigFile::new("[sessions]\nwildcard_patterns_maximum = 1000");
+    let stage = Stage::start(&["--config", file.path()]);
     let mut member = stage.broker.v5("member");
     for number in 0..GROUPS {
         member.subscribe(&share(&format!("g{number:03}"), "jobs"), QoS::AtLeastOnce);
@@ -45,7 +46,7 @@ fn pages_have_each_group_once_and_metrics_the_busiest() {
 /// A client fills all places with busy groups. Those of the configuration keep theirs, and so does the oldest other one.
 #[test]
 fn names_of_clients_displace_no_group_of_the_configuration() {
-    let rules = "[[share]]\ngroup = \"named\"\nfilter = \"jobs/#\"\n[[share]]\ngroup = \"workers\"\n\
+    let rules = "[sessions]\nwildcard_patterns_maximum = 1000\n[limits]\ngroups_per_topic_maximum = 0\n[[share]]\ngroup = \"named\"\nfilter = \"jobs/#\"\n[[share]]\ngroup = \"workers\"\n\
                  [[share]]\ngroup = \"standing\"\nfilter = \"mail\"\nkeep_seconds = 600\n[[share]]\ngroup = \"team-*\"\n";
     let file = ConfigFile::new(rules);
     let stage = Stage::start(&["--config", file.path()]);

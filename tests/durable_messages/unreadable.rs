@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use tenbin_codec::{ProtocolVersion, QoS, ReasonCode};
 use tenbin_store::spool::{Limit, Messages, Options, Place, QueueId, Sequence, Spool};
 
-use super::support::{BrokerProcess, DataDirectory, PATIENCE, RawClient, lasting, share};
+use super::support::{BrokerProcess, ConfigFile, DataDirectory, PATIENCE, RawClient, lasting, share};
 
 #[test]
 fn session_queue_is_delivered_after_a_transient_read_error() {
@@ -71,7 +71,8 @@ fn undecodable_messages_are_skipped_and_kept() {
     log.give_room(room);
     drop(log);
 
-    let mut broker = directory.start();
+    let unbounded = ConfigFile::new("[log]\nlines_per_second = 0");
+    let mut broker = directory.start_with(&["--config", unbounded.path()]);
     let mut publisher = broker.v5("publisher");
     assert_eq!(publisher.publish("waits", "2", QoS::AtLeastOnce), ReasonCode::Success);
     for _ in 0..2 {
