@@ -57,7 +57,7 @@ fn mqttloader_configuration_runs_and_prints_its_summary() {
 #[test]
 fn every_kind_of_connection_speaks_websocket_and_tls() {
     let certificates = Certificates::new();
-    let web = "[[listeners]]\nname = \"web\"\naddress = \"127.0.0.1:0\"\nanonymous = true\ntransport = \"websocket\"\n";
+    let web = "[[listeners]]\nname = \"web\"\naddress = \"127.0.0.1:0\"\nanonymous = true\ntransport = \"websocket\"\npath = \"/mqtt\"\n";
     let secure = certificates.listener("").replace("[listeners.tls]", "transport = \"websocket\"\n[listeners.tls]");
     let config = ConfigFile::new(&format!("{web}{secure}"));
     let broker = BrokerProcess::start_listening(&["--listen", "127.0.0.1:0", "--config", config.path()], 3);
