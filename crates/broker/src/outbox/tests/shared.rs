@@ -59,3 +59,24 @@ fn shared_messages_for_earlier_connection_return() {
     assert_eq!(marks(&returned), [0], "its earlier ones are with others");
     assert_eq!(take(&outbox, 9), [1]);
 }
+
+#[test]
+fn draining_member_offers_all_its_backlogs() {
+    for (offers, expected) in [(false, 16), (true, 40)] {
+        let outbox = outbox(9, WhenFull::DropOldest);
+        for number in (1..=40).filter_map(NonZeroU64::new) {
+            outbox.join_group(number, Arc::default());
+            outbox.note_backlog(number);
+        }
+        outbox.load.drain(true, Nanos(0));
+        if offers {
+            outbox.offer_backlogs();
+        }
+        let (mut looks, mut begins) = (0, true);
+        while std::mem::take(&mut begins) || outbox.take_room_again() {
+            looks += (0..16).map_while(|look| outbox.next_backlog(looks == 0 && look == 0)).count();
+            outbox.look_later(false);
+        }
+        assert_eq!(looks, expected);
+    }
+}
