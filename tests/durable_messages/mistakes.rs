@@ -10,6 +10,9 @@ use tenbin_codec::{Connect, ProtocolVersion, QoS, ReasonCode};
 
 use super::support::{BrokerProcess, ConfigFile, DataDirectory, PATIENCE, RawClient, exchange, lasting, share, text};
 
+/// Makes a mistake in a configuration.
+type Mistake = Box<dyn Fn(&str) -> String>;
+
 const QOS: [QoS; 2] = [QoS::AtLeastOnce, QoS::ExactlyOnce];
 /// Messages for each receiver and QoS.
 const MESSAGES: usize = 20;
@@ -137,7 +140,7 @@ fn listening(broker: &BrokerProcess) -> SocketAddr {
 fn no_mistake_in_a_file_ends_a_stored_message() {
     let without = |part: &'static str| move |right: &str| right.replace(part, "");
     let with = |more: &'static str| move |right: &str| format!("{more}{right}");
-    let mistakes: [(&str, Box<dyn Fn(&str) -> String>); 7] = [
+    let mistakes: [(&str, Mistake); 7] = [
         ("no rule of the standing group", Box::new(without(SHARE))),
         ("another rule name", Box::new(|right: &str| right.replace("\"standing\"", "\"Standing\""))),
         ("no rule of the ACL for these topics", Box::new(without(ACL))),

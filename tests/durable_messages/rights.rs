@@ -163,7 +163,7 @@ fn long_backlog_waits_for_the_right_without_holding_up_others() {
     }
     stage.apply(NO_JOBS, false);
     let mut member = stage.member(ProtocolVersion::V5);
-    let is_other = |number: &usize| number % 3 == 0;
+    let is_other = |number: &usize| number.is_multiple_of(3);
     assert_eq!(numbers(&mut member, 200), (0..600).filter(is_other).collect::<Vec<_>>());
     stage.apply(NO_JOBS, false);
     member.expect_nothing_waiting();
@@ -252,7 +252,7 @@ fn messages_withheld_precede_new_ones_when_the_right_is_back() {
         let mut stage = Stage::new(has_store);
         for number in 0..200 {
             let mut away = stage.broker().connect(lasting(ProtocolVersion::V5, &format!("away{number}")));
-            (0..5).for_each(|name| _ = away.subscribe(&share(&format!("name{name}"), "jobs/#"), QoS::AtMostOnce));
+            (0..5).for_each(|name| away.subscribe(&share(&format!("name{name}"), "jobs/#"), QoS::AtMostOnce));
             away.disconnect();
         }
         let mut connect = lasting(ProtocolVersion::V5, "member");
