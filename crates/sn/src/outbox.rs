@@ -82,6 +82,7 @@ pub(crate) struct Registering {
     pub(crate) form: Form,
     /// Another MsgId was answered, as by a guess: no answer counts until it is repeated, with a new MsgId.
     pub(crate) is_void: bool,
+    pub(crate) since: Instant,
     pub(crate) retry: Retry,
 }
 
@@ -112,13 +113,13 @@ impl Registering {
         let settings = &gateway.settings;
         let retry = Retry::new(now, settings.retry.min(QUESTION_PAUSE), settings.retries);
         let (publish_id, message_id) = (topic_id(), gateway.unguessable_id());
-        Self { publish_id, ..Self::register(topic_id(), message_id, false, retry) }
+        Self { publish_id, ..Self::register(topic_id(), message_id, false, retry, now) }
     }
 
     /// A REGISTER.
-    pub(crate) fn register(topic_id: u16, message_id: MessageId, is_sent: bool, retry: Retry) -> Self {
+    pub(crate) fn register(topic_id: u16, message_id: MessageId, is_sent: bool, retry: Retry, since: Instant) -> Self {
         let (publish_id, form) = (0, Form::Register);
-        Self { topic_id, message_id, is_sent, publish_id, form, is_void: false, retry }
+        Self { topic_id, message_id, is_sent, publish_id, form, is_void: false, since, retry }
     }
 
     /// The question in its form of now. Its name is that of no topic, so that the answer, be it a refusal, says nothing of

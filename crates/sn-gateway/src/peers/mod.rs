@@ -2,11 +2,11 @@
 
 mod inbox;
 mod peer;
+mod unproven;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::time::Instant;
 
 use rustc_hash::FxBuildHasher;
 use tenbin_codec::Text;
@@ -15,6 +15,7 @@ use crate::udp::Route;
 
 pub(crate) use inbox::{Handoff, Home, Inbox, PeerWaker};
 pub(crate) use peer::{Connection, Link, Peer};
+use unproven::{Evidence, Unproven};
 
 /// Names a peer of one thread. Keys of ended peers name none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,10 +107,7 @@ pub(crate) struct Peers {
     by_client: HashMap<Text, Key, FxBuildHasher>,
     /// Peers of each IP address.
     of_address: HashMap<IpAddr, u32, FxBuildHasher>,
-    /// Peers that were unproven when they came, and when they were heard last, in about this order. Some are proven or
-    /// gone.
-    unproven: VecDeque<(Key, Instant)>,
-    unproven_count: usize,
+    unproven: Unproven,
 }
 
 #[derive(Default)]
@@ -151,39 +149,6 @@ impl Peers {
         self.of_address.get(&address).copied().unwrap_or(0)
     }
 
-    pub(crate) fn unproven(&self) -> usize {
-        self.unproven_count
-    }
-
-    /// The unproven peer that is silent for the longest time, if it may be evicted: of one IP address, or of all.
-    pub(crate) fn silent_unproven(&mut self, of: Option<IpAddr>) -> Option<Key> {
-        for _ in 0..self.unproven.len() {
-            let (key, since) = self.unproven.pop_front()?;
-            let Some(peer) = self.get(key).filter(|peer| peer.counts_as_unproven) else { continue };
-            let last = peer.machine.last_received();
-            if last > since {
-                self.unproven.push_back((key, last));
-                continue;
-            }
-            if of.is_some_and(|ip| peer.address.ip() != ip) {
-                // In its place again, after all others.
-                self.unproven.push_back((key, since));
-                continue;
-            }
-            let may_be_evicted = peer.machine.may_be_evicted();
-            self.unproven.push_front((key, since));
-            return may_be_evicted.then_some(key);
-        }
-        None
-    }
-
-    /// Lets another unproven peer be the next one that is asked.
-    pub(crate) fn pass_on(&mut self) {
-        if let Some(asked) = self.unproven.pop_front() {
-            self.unproven.push_back(asked);
-        }
-    }
-
     /// Adds a peer, which `make` makes from its key. Nobody else has its address and client id.
     pub(crate) fn add(&mut self, make: impl FnOnce(Key) -> Peer) -> Key {
         let index = self.free.pop().unwrap_or_else(|| {
@@ -194,11 +159,8 @@ impl Peers {
         let peer = make(key);
         self.bind(peer.address.clone(), key);
         self.by_client.insert(peer.machine.client_id().detach(), key);
-        let unproven_since = peer.counts_as_unproven.then(|| peer.machine.last_received());
         self.slots[index as usize].peer = Some(peer);
-        if let Some(since) = unproven_since {
-            self.note_unproven(key, since);
-        }
+        self.add_unproven(key);
         key
     }
 
@@ -211,9 +173,7 @@ impl Peers {
         if self.by_client.get(peer.machine.client_id().as_bytes()) == Some(&key) {
             self.by_client.remove(peer.machine.client_id().as_bytes());
         }
-        if peer.counts_as_unproven {
-            self.unproven_count -= 1;
-        }
+        self.remove_unproven(&peer);
         Some(peer)
     }
 
@@ -236,31 +196,12 @@ impl Peers {
         self.bind(without_port, key);
     }
 
-    /// Notes that a peer has proven its address.
-    pub(crate) fn note_proof(&mut self, key: Key) {
-        if let Some(peer) = self.get_mut(key)
-            && std::mem::take(&mut peer.counts_as_unproven)
-        {
-            self.unproven_count -= 1;
-        }
-    }
-
     pub(crate) fn keys(&self) -> Vec<Key> {
         let slots = self.slots.iter().zip(0..);
         slots
             .filter(|(slot, _)| slot.peer.is_some())
             .map(|(slot, index)| Key { index, generation: slot.generation })
             .collect()
-    }
-
-    fn note_unproven(&mut self, key: Key, since: Instant) {
-        self.unproven_count += 1;
-        self.unproven.push_back((key, since));
-        if self.unproven.len() > 2 * self.unproven_count + 1000 {
-            let mut queue = std::mem::take(&mut self.unproven);
-            queue.retain(|&(key, _)| self.get(key).is_some_and(|peer| peer.counts_as_unproven));
-            self.unproven = queue;
-        }
     }
 
     fn bind(&mut self, address: Address, key: Key) {

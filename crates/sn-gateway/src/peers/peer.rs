@@ -5,7 +5,7 @@ use std::time::Instant;
 use tenbin_codec::{Decoder, WriteBuffer};
 use tenbin_sn::{Alarm, GatewayPeer};
 
-use super::{Address, Inbox, Key, PeerWaker};
+use super::{Address, Evidence, Inbox, Key, PeerWaker};
 use crate::dtls::Identity;
 use crate::upstream::{ClientOrigin, Opening, Stream};
 
@@ -30,7 +30,8 @@ pub(crate) struct Peer {
     pub(crate) saved_version: u32,
     /// End of the time that the states which were stored so far have used up.
     pub(crate) saved_until: Instant,
-    pub(crate) counts_as_unproven: bool,
+    /// Evidence that is noted.
+    pub(crate) evidence: Evidence,
 }
 
 /// The stream to the broker.
@@ -59,7 +60,7 @@ impl Peer {
         now: Instant,
     ) -> Self {
         let ready = PeerWaker::new(key, inbox);
-        let counts_as_unproven = !machine.is_proven();
+        let evidence = evidence_of(&machine);
         Self {
             saved_version: machine.state_version(),
             saved_until: now,
@@ -73,8 +74,14 @@ impl Peer {
             ready,
             is_touched: false,
             is_held: false,
-            counts_as_unproven,
+            evidence,
         }
+    }
+
+    /// Evidence that the client has given by now.
+    #[inline]
+    pub(crate) fn current_evidence(&self) -> Evidence {
+        evidence_of(&self.machine)
     }
 
     /// The client, for the stream that opens.
@@ -93,5 +100,13 @@ impl Peer {
             Link::Open(connection) => Some(connection.stream),
             Link::Opening(_) | Link::Closed => None,
         }
+    }
+}
+
+fn evidence_of(machine: &GatewayPeer) -> Evidence {
+    match (machine.is_proven(), machine.is_confirmed()) {
+        (true, _) => Evidence::Proof,
+        (false, true) => Evidence::Messages,
+        (false, false) => Evidence::None,
     }
 }

@@ -18,7 +18,7 @@ use crate::udp::{Batch, Route};
 const OUT_BYTES_MAXIMUM: usize = 256 * 1024;
 /// Bytes of a wireless node's id, which its peer keeps.
 const NODE_ID_BYTES_MAXIMUM: usize = 64;
-/// Clients that are asked for their proof before one of them makes room.
+/// Clients that a CONNECT lets the gateway ask for their proof.
 const ASKED_AT_ONCE: usize = 8;
 
 impl Thread {
@@ -271,7 +271,17 @@ impl Thread {
         let per_address_maximum = shared.limits.clients_of(origin.ip());
         let is_address_full = per_address_maximum > 0 && of_address >= per_address_maximum;
         let of = is_address_full.then(|| origin.ip());
-        let silent = if is_crowded || is_address_full { self.silent_unproven(of) } else { None };
+        // Clients are asked in time, so that their answers are there when others need room.
+        let is_filling =
+            self.peers.unproven() > listener.unconfirmed_maximum / 2 || clients > listener.clients_maximum / 2;
+        let is_address_filling = per_address_maximum > 0 && of_address > per_address_maximum / 2;
+        if is_filling || is_address_filling {
+            self.ask_unproven((!is_filling).then(|| origin.ip()));
+        }
+        let silent = match is_crowded || is_address_full {
+            true => self.peers.next_evicted(of, listener.retry_seconds, self.now), // [SN-BOUND-5]
+            false => None,
+        };
         if is_crowded {
             while self.closing.try_join_next().is_some() {}
         }
@@ -289,7 +299,7 @@ impl Thread {
             return None;
         };
         if let Some(silent) = silent {
-            count(&self.counters.unconfirmed_evicted, 1); // [SN-BOUND-5]
+            count(&self.counters.unconfirmed_evicted, 1);
             self.evict(silent);
         }
         let is_inherited = matches!(standing, Standing::Inherited);
@@ -331,23 +341,16 @@ impl Thread {
         Some(key)
     }
 
-    /// The unproven client, of one IP address or of all, that is silent for the longest time. One that has sent more than
-    /// CONNECT is asked for its proof first, and another one makes room.
-    fn silent_unproven(&mut self, of: Option<IpAddr>) -> Option<Key> {
+    /// Asks some unproven clients, of one IP address or of all, for their proof: without an answer they make room.
+    fn ask_unproven(&mut self, of: Option<IpAddr>) {
         for _ in 0..ASKED_AT_ONCE {
-            let key = self.peers.silent_unproven(of)?;
-            let peer = self.peers.get_mut(key)?;
-            let was_asked = peer.machine.is_asked();
-            if was_asked || !peer.machine.is_confirmed() {
-                return Some(key);
-            }
+            let Some(key) = self.peers.next_asked(of) else { return };
+            let Some(peer) = self.peers.get_mut(key) else { continue };
             let mut io = Io { now: self.now, upstream: &mut peer.out, output: &mut self.output };
             peer.machine.ask(&mut io);
             self.after(key, Action::Continue);
             self.touch(key);
-            self.peers.pass_on();
         }
-        self.peers.silent_unproven(of)
     }
 
     /// Ends an unproven peer, with its session at the broker if it was not there before.

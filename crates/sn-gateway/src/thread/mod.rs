@@ -256,8 +256,8 @@ impl Thread {
             if peer.is_held && peer.machine.accepts_packets() {
                 peer.waker.wake_by_ref();
             }
-            if peer.counts_as_unproven && peer.machine.is_proven() {
-                self.peers.note_proof(key);
+            if peer.current_evidence() != peer.evidence {
+                self.peers.note_evidence(key);
             }
             if may_save {
                 self.save(key);

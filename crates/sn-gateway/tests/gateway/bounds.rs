@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tenbin_codec::{Packet, PacketId, TopicName};
 use tenbin_sn_codec::v1_2::{
-    Connect, Message, PingReq, PubAck, Publish, QoS, RegAck, Register, ReturnCode, ShortName, Topic,
+    Connect, Disconnect, Message, PingReq, PubAck, Publish, QoS, RegAck, Register, ReturnCode, ShortName, Topic,
 };
 
 use crate::addresses::message;
@@ -82,6 +82,76 @@ fn silent_unproven_client_makes_room() {
     for client in [0, 2] {
         clients[client].send(&Message::PingReq(PingReq { client_id: None }));
         while !matches!(clients[client].receive_proven(), Message::Disconnect(_)) {}
+    }
+}
+
+/// Live clients without messages for them fill the places. They keep them while others come: forged ones, and ones that
+/// are as live.
+#[test]
+fn live_clients_keep_their_places() {
+    let broker = FakeBroker::start();
+    let bounds = ["unconfirmed_maximum = 12", "clients_maximum = 12", "per_shared_address_maximum = 12"];
+    for bound in bounds {
+        let listener =
+            format!("{bound}\nconnects_per_second_per_address = 0\nevents_per_second_per_shared_address = 0");
+        let gateway = gateway(broker.address, "", &listener);
+        let mut sensors: Vec<Client> = (0..12).map(|_| Client::new(gateway.address())).collect();
+        for (number, sensor) in sensors.iter_mut().enumerate() {
+            assert_eq!(sensor.connect(&format!("sensor-{number}"), true), ReturnCode::Accepted, "{bound}");
+            match number % 2 {
+                0 => drop(sensor.register("up/1")),
+                // It sleeps, and hears no question.
+                _ => {
+                    sensor.send(&Message::Disconnect(Disconnect { duration: Some(600) }));
+                    assert!(matches!(sensor.receive_proven(), Message::Disconnect(_)));
+                }
+            }
+        }
+        // All others need the places of those that are there.
+        let others: Vec<Client> = (0..60).map(|_| Client::new(gateway.address())).collect();
+        for (number, other) in others.iter().enumerate() {
+            let client_id = &*format!("other-{number}");
+            other.send(&Message::Connect(Connect { will: false, clean_session: true, duration: 60, client_id }));
+            other.send(&Message::PingReq(PingReq { client_id: None }));
+        }
+        // Behind all of them.
+        Client::new(gateway.address()).send_bytes(b"\x00\x0C");
+        wait_for(&gateway, "malformed_length_too_short", 1);
+        for (number, sensor) in sensors.iter_mut().enumerate() {
+            let client_id = &*format!("sensor-{number}");
+            let client_id = (number % 2 == 1).then_some(client_id);
+            sensor.send(&Message::PingReq(PingReq { client_id }));
+            loop {
+                match sensor.receive_proven() {
+                    Message::PingResp => break,
+                    other => {
+                        assert!(!matches!(other, Message::Disconnect(_)), "sensor {number} has lost its place: {bound}")
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn client_that_does_not_answer_makes_room_after_the_retry_time() {
+    let broker = FakeBroker::start();
+    let gateway = gateway(broker.address, "", "unconfirmed_maximum = 2\nretry_seconds = 0.5");
+    let mut clients = ["a", "b"].map(|client_id| {
+        let mut client = Client::new(gateway.address());
+        assert_eq!(client.connect(client_id, true), ReturnCode::Accepted);
+        client.send(&Message::PingReq(PingReq { client_id: None }));
+        client
+    });
+    let mut late = Client::new(gateway.address());
+    assert_eq!(late.connect("c", true), ReturnCode::Congestion, "both were just asked");
+    // Meanwhile one answers.
+    clients[0].send(&Message::PingReq(PingReq { client_id: None }));
+    while clients[0].receive_proven() != Message::PingResp {}
+    let deadline = Instant::now() + PATIENCE;
+    while late.connect("c", true) != ReturnCode::Accepted {
+        assert!(Instant::now() < deadline, "a place");
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 

@@ -1,5 +1,7 @@
 //! REGISTER in both directions.
 
+use std::time::Instant;
+
 use tenbin_codec::TopicName;
 use tenbin_sn_codec::v1_2::{Message, MessageId, RegAck, Register, ReturnCode};
 
@@ -88,7 +90,7 @@ impl GatewayPeer {
         let Some(name) = self.topics.name(topic_id).cloned() else { return };
         let (message_id, retry) = (self.outbox.next_register(), self.first_try(io.now));
         self.send_register(topic_id, message_id, &name, io);
-        self.outbox.register = Some(Registering::register(topic_id, message_id, true, retry));
+        self.outbox.register = Some(Registering::register(topic_id, message_id, true, retry, io.now));
     }
 
     /// Asks the client at an unproven address for the one answer that only it can give `[SN-ADDRESS-2]`.
@@ -103,10 +105,19 @@ impl GatewayPeer {
         !self.is_proven() && self.outbox.register.is_some()
     }
 
+    /// When the question for the proof of the address was asked first, if one is under way.
+    pub fn asked_at(&self) -> Option<Instant> {
+        self.outbox.register.as_ref().filter(|_| !self.is_proven()).map(|question| question.since)
+    }
+
+    /// Whether [`GatewayPeer::ask`] asks: the client listens, and is not asked already.
+    pub fn may_be_asked(&self) -> bool {
+        !self.is_proven() && self.outbox.register.is_none() && matches!(self.state, State::Active | State::Awake(_))
+    }
+
     /// Asks the client for the proof of its address, unless it is asked already.
     pub fn ask(&mut self, io: &mut Io<'_>) {
-        if self.is_proven() || self.outbox.register.is_some() || !matches!(self.state, State::Active | State::Awake(_))
-        {
+        if !self.may_be_asked() {
             return;
         }
         let is_topic = |id| self.topics.may_assign(id);
