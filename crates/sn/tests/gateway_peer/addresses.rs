@@ -340,7 +340,7 @@ fn session_that_exists_waits_for_the_proof() {
     assert!(NewSession::is_required(&rig.open().properties.user_properties));
     rig.broker(connack(ReasonCode::ClientIdentifierNotValid));
     assert_eq!((rig.action, rig.sent().len()), (Action::End(End::SessionExists), 0));
-    let mut candidate = rig.to_candidate();
+    let mut candidate = rig.make_candidate();
     let sent = rig.sent();
     assert_eq!(sent[0], b"\x03\x05\x00", "CONNACK, which a stock client waits for");
     let (topic_id, message_id, _) = register(&sent);
@@ -374,7 +374,7 @@ fn candidate_that_does_not_answer_ends() {
     let mut rig = Rig::accept(&gateway, connect("c"), None);
     rig.open();
     rig.broker(connack(ReasonCode::ClientIdentifierNotValid));
-    let mut candidate = rig.to_candidate();
+    let mut candidate = rig.make_candidate();
     let mut verdict = Verdict::Waits;
     while verdict == Verdict::Waits {
         let at = candidate.poll_timeout();
