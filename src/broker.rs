@@ -12,7 +12,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 #[cfg(feature = "admin")]
 use tenbin_broker::Administration;
 use tenbin_broker::config::{ListenAddress, Transport};
-use tenbin_broker::session_administration::{GroupWithoutRule, groups_without_rule};
+use tenbin_broker::session_administration::{GroupWithoutRule, groups_without_rule_at_start};
 use tenbin_broker::{Broker, Config, ConfigCheck, ConfigError, LogLimiter, Policy, StartError, raise_descriptor_limit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
@@ -65,8 +65,8 @@ pub(crate) struct BrokerArgs {
     #[arg(long, value_name = "FORM", default_value = "text")]
     log_format: LogFormat,
     /// Checks the configuration, and ends: prints all errors, or the keys that differ from their defaults. Opens no
-    /// socket. With --data it reads that directory, which no broker may use then: it prints how many messages wait there
-    /// with share groups for which the configuration has no rule. Exit code 0 if a broker would take it, else 1.
+    /// socket. With --data it reads that directory, unless a broker uses it: it prints how many messages wait there with
+    /// share groups for which the configuration has no rule. Exit code 0 if a broker would take it, else 1.
     #[arg(long)]
     check: bool,
     /// Prints the default configuration with all its keys, and ends.
@@ -137,19 +137,22 @@ impl BrokerArgs {
             Some(path) => ConfigCheck::of_file(path, variables),
             None => ConfigCheck::of("", variables),
         };
-        let mut without_rule = Vec::new();
+        let mut without_rule = Some(Vec::new());
         if errors.is_empty() {
             let config = self.configuration()?;
             errors = AllListeners::new(&config, 1).errors(&config);
             if let Some(directory) = self.data.as_deref().filter(|directory| directory.exists()) {
-                match groups_without_rule(directory, &config) {
+                match groups_without_rule_at_start(directory, &config) {
                     Ok(groups) => without_rule = groups,
                     Err(error) => errors.push(error.to_string()),
                 }
             }
         }
         let mut out = io::stdout().lock();
-        for GroupWithoutRule { group, filter, waiting, .. } in &without_rule {
+        if without_rule.is_none() {
+            writeln!(out, "warning: the messages in the data directory were not looked at: another process uses it")?;
+        }
+        for GroupWithoutRule { group, filter, waiting, .. } in without_rule.iter().flatten() {
             writeln!(
                 out,
                 "warning: {waiting} messages wait with share group {group}/{filter}, which has no rule with keep_seconds"

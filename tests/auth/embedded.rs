@@ -406,4 +406,9 @@ fn tables_of_a_parsed_configuration_are_taken() {
     // Without these tables a library stores nothing and opens no further address.
     let plain = Embedded::start(local(), |builder| builder);
     assert!(plain.broker.admin_url().is_none());
+    // Without a directory `[store]` begins no store in the working directory.
+    let config = Config::parse("listen = [\"127.0.0.1:0\"]\n[store]\nsync = \"never\"\n").expect("legal");
+    assert!(!config.store.directory.as_os_str().is_empty() && !config.store.directory.exists());
+    let _in_memory = Embedded::start(config.clone(), |builder| builder);
+    assert!(!config.store.directory.exists());
 }

@@ -73,8 +73,45 @@ fn check_tells_how_many_messages_wait_without_a_rule() {
     assert!(checked.status.success() && !printed(&checked).contains("warning"), "{checked:?}");
     let _broker = directory.start();
     let checked = check(&none);
-    assert!(!checked.status.success(), "{checked:?}");
-    assert!(String::from_utf8_lossy(&checked.stderr).contains("another process uses it"), "{checked:?}");
+    assert!(checked.status.success() && printed(&checked).contains("another process uses it"), "{checked:?}");
+}
+
+#[test]
+fn check_takes_a_data_directory_without_a_finished_start() {
+    let directory = tempfile::tempdir().expect("ours to write");
+    let data = directory.path().to_str().expect("text");
+    let check = || tenbin(&["broker", "--check", "--data", data]);
+    let is_valid = |checked: &Output| checked.status.success() && !printed(checked).contains("warning");
+    let checked = check();
+    assert!(is_valid(&checked), "empty: {checked:?}");
+    // As a killed first start leaves it: without and with the lock.
+    std::fs::create_dir_all(directory.path().join("state/keyspaces")).expect("ours to write");
+    std::fs::write(directory.path().join("state/0.jnl"), [0; 100]).expect("ours to write");
+    let checked = check();
+    assert!(is_valid(&checked), "half-made, no lock: {checked:?}");
+    std::fs::write(directory.path().join("lock"), "").expect("ours to write");
+    let checked = check();
+    assert!(is_valid(&checked), "half-made: {checked:?}");
+    std::fs::write(directory.path().join("state/notes"), "").expect("ours to write");
+    let checked = check();
+    let said = String::from_utf8_lossy(&checked.stderr);
+    assert!(!checked.status.success() && said.contains("state/notes\" is no file of this broker"), "{checked:?}");
+}
+
+#[test]
+fn check_refuses_a_damaged_data_directory() {
+    let directory = DataDirectory::new();
+    drop(directory.start());
+    let check = || tenbin(&["broker", "--check", "--data", directory.path_text()]);
+    assert!(check().status.success());
+    let spool = directory.path().join("spool");
+    std::fs::write(spool.join("store-id"), "damaged").expect("ours to write");
+    let damaged = check();
+    assert!(!damaged.status.success(), "{damaged:?}");
+    std::fs::remove_dir_all(spool).expect("ours to remove");
+    let missing = check();
+    let said = String::from_utf8_lossy(&missing.stderr);
+    assert!(!missing.status.success() && said.contains("holds no messages"), "{missing:?}");
 }
 
 #[test]

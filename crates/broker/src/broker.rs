@@ -67,7 +67,7 @@ struct Parts {
     /// Configuration as given at the start; the shared one may have lower bounds.
     configured: Config,
     listeners: Mutex<Listeners>,
-    /// Configuration that the last reload applied. Held by a reload, which takes the listeners only when it has read all
+    /// Configuration that the last reload applied. Held by a reload from before it reads; it takes the listeners only when it has read all
     /// files and looked up all names.
     in_effect: Mutex<Config>,
     /// The last reload failed.
@@ -121,8 +121,8 @@ impl BrokerBuilder {
         Self { threads: Some(threads), ..self }
     }
 
-    /// Stores state in `directory` and restores the state found there. Without this, and without a table `[store]` in a
-    /// parsed configuration, the broker keeps nothing.
+    /// Stores state in `directory` and restores the state found there. Without this, and without `directory` of
+    /// `[store]` in a parsed configuration, the broker keeps nothing.
     ///
     /// The state is sessions with their subscriptions and queued messages, retained messages and Wills. The broker
     /// creates the directory if it does not exist and holds it exclusively while it runs. `directory` overrides the
@@ -183,7 +183,11 @@ impl BrokerBuilder {
     fn take_tables(&mut self) -> Result<(), StartError> {
         let Config { source, store, admin, .. } = &self.config;
         if self.store.is_none() && source.has_store() && !store.directory.as_os_str().is_empty() {
-            self.store = Some(store.directory.clone());
+            if source.has_store_directory() {
+                self.store = Some(store.directory.clone());
+            } else {
+                tracing::warn!("[store] has no effect without store.directory: the broker stores nothing");
+            }
         }
         if source.has_admin() && !admin.address.is_empty() {
             #[cfg(feature = "admin")]
@@ -426,7 +430,8 @@ impl Broker {
 
     /// As [`Broker::reload`], with the configuration that `read` returns.
     ///
-    /// Readiness warns of a failure until the next reload succeeds, also if `read` failed.
+    /// Calls `read` once earlier reloads have ended, so that an older configuration never replaces a newer one; `read` must
+    /// not reload itself. Readiness warns of a failure until the next reload succeeds, also if `read` failed.
     ///
     /// # Errors
     /// As of [`Broker::reload`], or `read` failed.

@@ -137,6 +137,21 @@ impl State {
         Self::open_with(Box::new(open), &path, options, Box::new(on_health), check)
     }
 
+    /// Whether a first start would begin in this directory: nothing was ever stored there. Changes nothing.
+    ///
+    /// # Errors
+    /// It cannot be read, or another program's files are where the state would be.
+    pub fn is_blank(directory: &Path) -> Result<bool, OpenError> {
+        let path = directory.join("state");
+        let messages = MessageFiles::of(directory).map_err(BackendError::from);
+        let is_due = messages.and_then(|messages| Ok((creation::is_due(&path, messages)?, messages)));
+        let (is_due, messages) = is_due.map_err(|error| OpenError::Backend(path, error))?;
+        if is_due {
+            messages.check(directory, identity::State::New).map_err(OpenError::Mismatch)?;
+        }
+        Ok(is_due)
+    }
+
     fn open_with(
         open: Opener,
         path: &Path,

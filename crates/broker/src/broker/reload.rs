@@ -28,13 +28,14 @@ impl Parts {
         &self,
         read: impl FnOnce() -> Result<Config, ConfigError>,
     ) -> Result<Vec<NotTaken>, ReloadError> {
-        let result = read().map_err(ReloadError::Config).and_then(|config| self.apply(config));
+        // First: what a waiting reload reads is as new as what it replaces.
+        let mut in_effect = self.in_effect.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = read().map_err(ReloadError::Config).and_then(|config| self.apply(config, &mut in_effect));
         self.is_reload_failed.store(result.is_err(), Ordering::Relaxed);
         result
     }
 
-    fn apply(&self, config: Config) -> Result<Vec<NotTaken>, ReloadError> {
-        let mut in_effect = self.in_effect.lock().unwrap_or_else(PoisonError::into_inner);
+    fn apply(&self, config: Config, in_effect: &mut Config) -> Result<Vec<NotTaken>, ReloadError> {
         in_effect.check_complete(&config)?;
         let config = &config;
         let unopened = self.listeners().unopened(config);

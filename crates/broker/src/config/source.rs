@@ -12,6 +12,7 @@ pub struct Source {
     /// Path and text of the file.
     file: Option<Arc<(PathBuf, String)>>,
     has_store: bool,
+    has_store_directory: bool,
     has_admin: bool,
 }
 
@@ -19,7 +20,8 @@ impl Source {
     /// Origin by the tables that are given, in a text or by environment variables.
     pub(super) fn of_tables(given: &toml::Table) -> Self {
         let has = |table: &str| given.contains_key(table);
-        Self { file: None, has_store: has("store"), has_admin: has("admin") }
+        let has_store_directory = given.get("store").is_some_and(|store| store.get("directory").is_some());
+        Self { file: None, has_store: has("store"), has_store_directory, has_admin: has("admin") }
     }
 
     pub(super) fn with_file(self, path: &Path, text: String) -> Self {
@@ -33,6 +35,11 @@ impl Source {
     /// Whether the table `[store]` is given.
     pub(crate) fn has_store(&self) -> bool {
         self.has_store
+    }
+
+    /// Whether `directory` of `[store]` is given.
+    pub(crate) fn has_store_directory(&self) -> bool {
+        self.has_store_directory
     }
 
     /// Whether the table `[admin]` is given.

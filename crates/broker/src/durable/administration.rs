@@ -23,7 +23,7 @@ use super::{Changes, Durable, Ended, StoreError, realms};
 use crate::Config;
 use crate::auth::{Access, AccessError, Settings, Standing};
 
-pub use groups::{GroupWithoutRule, groups_without_rule, prune_groups};
+pub use groups::{GroupWithoutRule, groups_without_rule, groups_without_rule_at_start, prune_groups};
 
 /// Selects sessions that meet all of its conditions; without any, all sessions.
 #[derive(Debug, Clone, Default)]

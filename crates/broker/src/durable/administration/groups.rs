@@ -8,8 +8,8 @@ use std::path::Path;
 use serde::Serialize;
 use tenbin_codec::SharedFilter;
 use tenbin_store::spool::{self, QueueId};
-use tenbin_store::state::{Snapshot, Table};
-use tenbin_store::{LockedDirectory, Sync};
+use tenbin_store::state::{OpenError, Snapshot, State, Table};
+use tenbin_store::{DirectoryError, LockedDirectory, Sync};
 
 use super::{AdministrationError, PATIENCE, each};
 use crate::Config;
@@ -18,7 +18,7 @@ use crate::durable::error::Cause;
 use crate::durable::groups::{GROUP_KEY, GroupRecord, name};
 use crate::durable::queue::{QueueKind, StoredQueue};
 use crate::durable::record::decode_subscription_key;
-use crate::durable::{Changes, Durable, Ended};
+use crate::durable::{Changes, Durable, Ended, RUN_KEY};
 
 /// A share group with waiting messages that has no member, and that no rule of a configuration makes stand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -38,6 +38,29 @@ pub struct GroupWithoutRule {
     key: Vec<u8>,
 }
 
+/// As [`groups_without_rule`], for a broker that is about to start in `directory`, or that runs there.
+///
+/// A directory in which nothing is stored yet has no groups. `None` = a process uses the directory.
+///
+/// # Errors
+/// The directory cannot be read, or a broker would refuse it.
+pub fn groups_without_rule_at_start(
+    directory: &Path,
+    config: &Config,
+) -> Result<Option<Vec<GroupWithoutRule>>, AdministrationError> {
+    // A lock that is missing is no error: a start creates it.
+    let _locked = match LockedDirectory::open_to_read(directory) {
+        Ok(locked) => Some(locked),
+        Err(DirectoryError::InUse(_)) => return Ok(None),
+        Err(DirectoryError::Io(_, error)) if directory.is_dir() && error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(Cause::Directory(error).into()),
+    };
+    if State::is_blank(directory).map_err(Cause::Open)? {
+        return Ok(Some(Vec::new()));
+    }
+    groups_without_rule(directory, config).map(Some)
+}
+
 /// Finds the share groups of a data directory that no rule of `config` makes stand, and that have messages and no member.
 ///
 /// # Errors
@@ -45,7 +68,15 @@ pub struct GroupWithoutRule {
 pub fn groups_without_rule(directory: &Path, config: &Config) -> Result<Vec<GroupWithoutRule>, AdministrationError> {
     let locked = LockedDirectory::open_to_read(directory).map_err(Cause::Directory)?;
     let state = Snapshot::open(&locked).map_err(Cause::Open)?;
-    let messages = spool::Snapshot::open(&directory.join("spool")).map_err(Cause::Spool)?;
+    let mut had_run = false;
+    each(&state, Table::Meta, |key, _| {
+        had_run |= key == RUN_KEY;
+        Ok(())
+    })?;
+    state.check_messages(&locked, had_run).map_err(|mismatch| Cause::Open(OpenError::Mismatch(mismatch)))?;
+    let path = directory.join("spool");
+    // A start that was killed may have left a state alone.
+    let messages = path.exists().then(|| spool::Snapshot::open(&path)).transpose().map_err(Cause::Spool)?;
     let mut kept: HashSet<_> = config.share_rules().standing_groups().map(|group| text(&group)).collect();
     each(&state, Table::Subscriptions, |key, _| {
         let (_, filter) = decode_subscription_key(key)?;
@@ -60,7 +91,8 @@ pub fn groups_without_rule(directory: &Path, config: &Config) -> Result<Vec<Grou
         let GroupRecord { queue, keep_seconds, .. } =
             GroupRecord::decode(value).ok_or(RecordError::Illegal("number"))?;
         let group = name(key).ok_or(RecordError::Illegal("share group"))?;
-        let waiting = messages.queue(QueueId(queue.get())).map_or(0, |content| content.waiting);
+        let waiting = messages.as_ref().and_then(|messages| messages.queue(QueueId(queue.get())));
+        let waiting = waiting.map_or(0, |content| content.waiting);
         if waiting > 0 && !kept.contains(&text(&group)) {
             found.push(GroupWithoutRule {
                 group: group.share_name.text().as_str().to_owned(),
