@@ -192,10 +192,12 @@ impl Exchanges {
 
     /// Notes a new message that was passed on.
     pub(crate) fn begin(&mut self, id: MessageId, fingerprint: u64, step: Step, now: Instant) {
-        if self.entries.len() - self.under_way() >= ANSWERS_KEPT
-            && let Some(oldest) = self.entries.iter().position(|entry| !entry.is_open())
-        {
-            self.entries.remove(oldest);
+        if self.entries.len() - self.under_way() >= ANSWERS_KEPT {
+            // A doubtful message may be a new one, and goes last.
+            let done = self.entries.iter().position(Exchange::is_done);
+            if let Some(oldest) = done.or_else(|| self.entries.iter().position(|entry| !entry.is_open())) {
+                self.entries.remove(oldest);
+            }
         }
         if matches!(step, Step::AwaitPubAck(_) | Step::AwaitPubRec(_) | Step::Doubtful(_)) {
             self.published.note(id);
@@ -289,6 +291,22 @@ mod tests {
         );
         assert_eq!(look(&mut exchanges, 20, now + RETRY), Begin::New);
         assert!(exchanges.entries.is_empty(), "old answers are forgotten");
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "any start will do")]
+    fn answers_make_room_before_doubtful_messages() {
+        let now = Instant::now();
+        let mut exchanges = Exchanges::default();
+        let topic = TopicName::try_from("a").expect("a name");
+        let doubtful = Doubtful { field: 1, topic, retain: false, data: Bytes::new() };
+        exchanges.begin(id(1), 7, Step::Doubtful(Box::new(doubtful)), now);
+        for number in 2..=40 {
+            exchanges.begin(id(number), 7, Step::AwaitPubAck(1), now);
+            exchanges.get(id(number)).expect("begun").finish(Answer::PubAck(number), now);
+        }
+        assert!(exchanges.get(id(1)).is_some_and(|entry| matches!(entry.step, Step::Doubtful(_))));
+        assert!(exchanges.entries.len() <= ANSWERS_KEPT + 1);
     }
 
     #[test]

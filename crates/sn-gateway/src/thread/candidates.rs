@@ -35,14 +35,14 @@ impl Candidates {
         self.next_at = Some(self.next_at.map_or(at, |next| next.min(at)));
     }
 
-    /// Makes room for another candidate.
-    fn make_room(&mut self) -> usize {
-        let mut removed = 0;
+    /// Makes room for another candidate. Returns the addresses that have none any more.
+    fn make_room(&mut self) -> Vec<Address> {
+        let mut removed = Vec::new();
         while self.by_address.len() >= CANDIDATES_MAXIMUM || self.ages.len() > 2 * CANDIDATES_MAXIMUM {
             let Some((since, address)) = self.ages.pop_front() else { break };
             if self.by_address.get(&address).is_some_and(|candidate| candidate.since() == since) {
                 self.by_address.remove(&address);
-                removed += 1;
+                removed.push(address);
             }
         }
         removed
@@ -102,7 +102,8 @@ impl Thread {
         self.send_output(origin);
         count(&self.counters.proofs_asked, 1);
         let removed = self.candidates.make_room();
-        count(&self.counters.proofs_missing, removed);
+        count(&self.counters.proofs_missing, removed.len());
+        removed.iter().for_each(|address| self.elsewhere.vacate(address));
         let (at, address) = (candidate.poll_timeout(), origin.to_address());
         self.candidates.ages.push_back((candidate.since(), address.clone()));
         self.candidates.by_address.insert(address, candidate);
