@@ -80,7 +80,7 @@ impl Rig {
 
     /// Follows [`End::SessionExists`](tenbin_sn::End::SessionExists).
     pub(crate) fn make_candidate(&mut self) -> Candidate {
-        self.call(|peer, io| peer.make_candidate(|_| false, io))
+        self.call(|peer, io| peer.to_candidate(|_| false, io))
     }
 
     /// A datagram of the candidate.
