@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ use crate::service_manager;
 /// ACLs and share-group rules.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct BrokerArgs {
-    /// Configuration file (TOML); keys that it leaves out have their defaults, and a file without any key is refused.
+    /// Configuration file (TOML), or a pipe, which no reload reads again; keys that it leaves out have their defaults, and a file without any key is refused.
     /// Environment variables override them: TENBIN_QUEUE__MESSAGES_MAXIMUM is `messages_maximum` of `[queue]`.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -111,7 +111,7 @@ pub(crate) fn run(arguments: &BrokerArgs) -> Result<(), BrokerError> {
         return arguments.check();
     }
     tenbin_files::create_privately();
-    let config = arguments.configuration()?;
+    let config = arguments.configuration(arguments.read()?)?;
     let log_limiter = Arc::new(LogLimiter::new(&config));
     let characters_maximum = config.log_text_characters_maximum();
     let log_level = logging::init(arguments.log, arguments.log_format, characters_maximum, Arc::clone(&log_limiter));
@@ -133,13 +133,14 @@ impl BrokerArgs {
     /// Checks the configuration file, with the environment.
     fn check(&self) -> Result<(), BrokerError> {
         let variables = environment().collect::<Vec<_>>().into_iter();
-        let ConfigCheck { mut errors, differences } = match &self.config {
-            Some(path) => ConfigCheck::of_file(path, variables),
+        let file = self.read()?;
+        let ConfigCheck { mut errors, differences } = match &file {
+            Some((path, text)) => ConfigCheck::of_file(path, text, variables),
             None => ConfigCheck::of("", variables),
         };
         let mut without_rule = Some(Vec::new());
         if errors.is_empty() {
-            let config = self.configuration()?;
+            let config = self.configuration(file)?;
             errors = AllListeners::new(&config, 1).errors(&config);
             if let Some(directory) = self.data.as_deref().filter(|directory| directory.exists()) {
                 match groups_without_rule_at_start(directory, &config) {
@@ -171,7 +172,13 @@ impl BrokerArgs {
         Err(BrokerError::Check(errors.join("\ntenbin: ")))
     }
 
-    /// As [`BrokerArgs::configuration`], once the file is written: an editor may be at it.
+    /// Reads the configuration file, which may be a pipe.
+    fn read(&self) -> Result<Option<(&Path, String)>, ConfigError> {
+        let path = self.config.as_deref();
+        path.map(|path| Ok((path, Config::read_argument(path)?))).transpose()
+    }
+
+    /// The configuration, once the file is written: an editor may be at it. A pipe is refused: it can be read once.
     fn configuration_again(&self) -> Result<Config, ConfigError> {
         let changed = |file: &PathBuf| std::fs::metadata(file).and_then(|found| found.modified()).ok();
         let age = |file: &PathBuf| changed(file).and_then(|changed| changed.elapsed().ok());
@@ -179,15 +186,21 @@ impl BrokerArgs {
         while self.config.as_ref().and_then(age).is_some_and(|age| age < WRITTEN_AFTER) && Instant::now() < until {
             std::thread::sleep(WRITTEN_AFTER / 4);
         }
-        self.configuration()
-    }
-
-    /// Reads the configuration file; environment variables override its keys, and arguments override both.
-    fn configuration(&self) -> Result<Config, ConfigError> {
-        let mut config = match &self.config {
+        Ok(self.with_arguments(match &self.config {
             Some(path) => Config::read_with(path, environment())?,
             None => Config::parse_with("", environment())?,
-        };
+        }))
+    }
+
+    /// The configuration of a file; environment variables override its keys, and arguments override both.
+    fn configuration(&self, file: Option<(&Path, String)>) -> Result<Config, ConfigError> {
+        Ok(self.with_arguments(match file {
+            Some((path, text)) => Config::parse_read(path, text, environment())?,
+            None => Config::parse_with("", environment())?,
+        }))
+    }
+
+    fn with_arguments(&self, mut config: Config) -> Config {
         if !self.listen.is_empty() {
             config.listen.clone_from(&self.listen);
         }
@@ -204,7 +217,7 @@ impl BrokerArgs {
         if self.ephemeral {
             config.store.directory.clear();
         }
-        Ok(config)
+        config
     }
 }
 

@@ -262,6 +262,29 @@ fn reload_names_each_changed_key_that_needs_a_restart() {
 }
 
 #[test]
+fn config_from_a_pipe_is_read_once() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let pipe = directory.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo is there").success());
+    let path = pipe.to_str().expect("text");
+    let write = |to: std::path::PathBuf| {
+        std::thread::spawn(move || std::fs::write(to, "policy = \"random\"\n").expect("a reader"))
+    };
+    let writer = write(pipe.clone());
+    let check = Command::new(env!("CARGO_BIN_EXE_tenbin")).args(["broker", "--check", "--config", path]).output();
+    let check = check.expect("the built command can be started");
+    assert!(check.status.success() && String::from_utf8_lossy(&check.stdout).contains("policy = random"), "{check:?}");
+    writer.join().expect("it has written");
+    let writer = write(pipe.clone());
+    let broker = BrokerProcess::start(&["--config", path]);
+    writer.join().expect("it has written");
+    assert!(broker.start_lines()[0].contains("policy random"), "{:?}", broker.start_lines());
+    broker.signal("HUP");
+    broker.log().wait_for(&["ERROR", "reload failed", path, "no regular file"], PATIENCE);
+    broker.assert_serves();
+}
+
+#[test]
 fn systemd_is_told_of_start_reload_and_stop() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("notify");

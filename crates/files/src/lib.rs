@@ -7,10 +7,11 @@
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags, fcntl_setfl};
 
 /// Most bytes of a configuration, a key, a list of certificates or the like.
 pub const BYTES_MAX: u64 = 16 << 20;
@@ -20,7 +21,25 @@ pub const BYTES_MAX: u64 = 16 << 20;
 /// # Errors
 /// It cannot be read, is no regular file, or has more bytes.
 pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
-    let file = open(path)?;
+    bounded(open(path, false)?, bytes_max)
+}
+
+/// As [`read_text`], and reads a pipe up to its end, once its writer has opened it. For files that are given on the
+/// command line: nothing else may make a program wait for a writer.
+///
+/// # Errors
+/// As [`read_text`].
+pub fn read_text_or_pipe(path: &Path) -> io::Result<String> {
+    let file = open(path, true)?;
+    if file.metadata()?.file_type().is_fifo() {
+        // Until there is a text, or its writer has ended; a pipe without a writer would look like an empty file.
+        poll(&mut [PollFd::new(&file, PollFlags::IN)], None)?;
+        fcntl_setfl(&file, OFlags::empty())?;
+    }
+    text(bounded(file, BYTES_MAX)?)
+}
+
+fn bounded(file: File, bytes_max: u64) -> io::Result<Vec<u8>> {
     let length = file.metadata()?.len().min(bytes_max);
     let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default() + 1);
     file.take(bytes_max + 1).read_to_end(&mut bytes)?;
@@ -47,13 +66,13 @@ pub fn text(bytes: Vec<u8>) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is no text in UTF-8"))
 }
 
-/// Opens a regular file for reading.
-fn open(path: &Path) -> io::Result<File> {
+/// Opens a regular file for reading, or a pipe.
+fn open(path: &Path, takes_pipes: bool) -> io::Result<File> {
     // Opening a FIFO would wait for its writer, and opening a terminal could make it ours.
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
     let kind = file.metadata()?.file_type();
-    if kind.is_file() {
+    if kind.is_file() || (takes_pipes && kind.is_fifo()) {
         return Ok(file);
     }
     let kind = if kind.is_dir() { "a directory" } else { "a FIFO, a socket or a device" };
@@ -185,6 +204,26 @@ mod tests {
         }
         assert!(read(&path("file"), 3).is_err());
         assert!(begun.elapsed() < Duration::from_secs(30), "nothing waits for a writer");
+    }
+
+    #[test]
+    fn pipe_is_read_to_its_end_where_allowed() {
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = directory.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        for (length, is_read) in [(100_000, true), (usize::try_from(BYTES_MAX).unwrap() + 1, false)] {
+            let text = "x".repeat(length);
+            thread::scope(|scope| {
+                // It fails if the reader ends first.
+                scope.spawn(|| drop(fs::write(&pipe, &text)));
+                assert_eq!(read_text_or_pipe(&pipe).ok(), is_read.then(|| text.clone()));
+            });
+        }
+        fs::write(directory.path().join("file"), "text").unwrap();
+        assert_eq!(read_text_or_pipe(&directory.path().join("file")).unwrap(), "text");
+        for refused in [directory.path(), Path::new("/dev/zero"), Path::new("/dev/null")] {
+            assert!(read_text_or_pipe(refused).unwrap_err().to_string().contains("no regular file"));
+        }
     }
 
     #[test]

@@ -27,9 +27,9 @@ impl ConfigCheck {
         Self::of_parsed(Config::parse_all(text, environment))
     }
 
-    /// As [`ConfigCheck::of`], for the file at `path`, which the errors name.
-    pub fn of_file(path: &Path, environment: impl Iterator<Item = (String, String)> + Clone) -> Self {
-        Self::of_parsed(Config::read_all(path, environment))
+    /// As [`ConfigCheck::of`], for `text` of the file at `path`, which the errors name.
+    pub fn of_file(path: &Path, text: &str, environment: impl Iterator<Item = (String, String)> + Clone) -> Self {
+        Self::of_parsed(Config::parse_all_read(path, text, environment))
     }
 
     fn of_parsed(parsed: Result<Config, Vec<ConfigError>>) -> Self {

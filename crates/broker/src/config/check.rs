@@ -39,19 +39,18 @@ impl Config {
         Err(errors)
     }
 
-    /// Reads the file at `path` as [`Config::read_with`] does, and looks for further errors.
+    /// Parses `text`, which was read from `path`, as [`Config::read_with`] does, and looks for further errors.
     ///
     /// # Errors
     /// Everything that is wrong with it, with the file's name.
-    pub(crate) fn read_all(
+    pub(crate) fn parse_all_read(
         path: &Path,
+        text: &str,
         environment: impl Iterator<Item = (String, String)> + Clone,
     ) -> Result<Self, Vec<ConfigError>> {
-        let unreadable = |error| vec![ConfigError::unreadable(path, error)];
-        let text = tenbin_files::read_text(path).map_err(unreadable)?;
-        Self::check_file(&text).map_err(|error| vec![error.in_file(path)])?;
+        Self::check_file(text).map_err(|error| vec![error.in_file(path)])?;
         let named = |errors: Vec<ConfigError>| errors.into_iter().map(|error| error.in_file(path)).collect();
-        Self::parse_all(&text, environment).map_err(named)
+        Self::parse_all(text, environment).map_err(named)
     }
 
     /// Keys of `self` that differ from their defaults.

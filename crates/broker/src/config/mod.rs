@@ -139,6 +139,26 @@ impl Config {
     /// Like [`Config::read`], or a variable has an unknown key or an illegal value. The error names it.
     pub fn read_with(path: &Path, environment: impl Iterator<Item = (String, String)>) -> Result<Self, ConfigError> {
         let text = tenbin_files::read_text(path).map_err(|error| ConfigError::unreadable(path, error))?;
+        Self::parse_read(path, text, environment)
+    }
+
+    /// Reads the text of a file that is given on the command line. It may be a pipe, which can be read once.
+    ///
+    /// # Errors
+    /// It is unreadable, or neither a regular file nor a pipe.
+    pub fn read_argument(path: &Path) -> Result<String, ConfigError> {
+        tenbin_files::read_text_or_pipe(path).map_err(|error| ConfigError::unreadable(path, error))
+    }
+
+    /// Parses `text`, which was read from `path`, as [`Config::read_with`] does.
+    ///
+    /// # Errors
+    /// Like [`Config::read_with`].
+    pub fn parse_read(
+        path: &Path,
+        text: String,
+        environment: impl Iterator<Item = (String, String)>,
+    ) -> Result<Self, ConfigError> {
         let config = Self::parse_file(&text, environment).map_err(|error| error.in_file(path))?;
         Ok(Self { source: config.source.clone().with_file(path, text), ..config })
     }
