@@ -42,7 +42,7 @@ pub(crate) struct Queued {
 #[derive(Debug)]
 pub(crate) struct InFlight {
     pub(crate) id: PacketId,
-    /// The same number, unless it has to prove an address: then one that cannot be guessed `[SN-MSGID-1]`.
+    /// The same number, unless QoS 1 has to prove an address: then one that cannot be guessed `[SN-MSGID-1]`.
     pub(crate) message_id: MessageId,
     /// The answer to it counts for the proof of the address.
     pub(crate) is_proof: bool,

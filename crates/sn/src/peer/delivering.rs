@@ -110,7 +110,7 @@ impl GatewayPeer {
             return false; // [SN-ADDRESS-1]
         }
         let Some(message) = self.outbox.pop() else { return false };
-        let ids = message.packet_id.map(|id| self.ids_of(id));
+        let ids = message.packet_id.map(|id| self.ids_of(id, message.qos));
         let publish = v1_2::Publish {
             dup: message.dup,
             qos: Some(from_mqtt(message.qos)),
@@ -138,9 +138,10 @@ impl GatewayPeer {
         true
     }
 
-    /// Numbers of a message that is sent now. At an unproven address its MsgId cannot be guessed.
-    fn ids_of(&self, id: PacketId) -> Ids {
-        let is_proof = !self.is_proven();
+    /// Numbers of a message that is sent now. At an unproven address the MsgId of QoS 1 cannot be guessed. That of QoS 2 is
+    /// the same on the next connection, by which the client knows the message again.
+    fn ids_of(&self, id: PacketId, qos: QoS) -> Ids {
+        let is_proof = !self.is_proven() && qos == QoS::AtLeastOnce;
         let is_used = |of| self.outbox.window().iter().any(|message| message.message_id == of);
         let mut message_id = crate::outbox::message_id(id);
         if is_proof || is_used(message_id) {

@@ -332,6 +332,15 @@ fn client_that_answers_no_question_gets_small_messages() {
     }
 }
 
+#[test]
+fn qos_2_message_before_the_proof_has_the_id_of_the_broker() {
+    let mut rig = unproven();
+    rig.broker(from_broker("xy", QoS::ExactlyOnce, 0x1234, b"on"));
+    let sent = rig.sent();
+    let is_it = |datagram: &Vec<u8>| matches!(Message::decode(datagram), Ok(Message::Publish(publish)) if publish.message_id == MessageId::new(0x1234));
+    assert!(sent.iter().any(is_it), "the client knows it again on its next connection: {sent:?}");
+}
+
 /// The broker has a session with the client id: the client waits for it with its requests, and proves its address.
 #[test]
 fn session_that_exists_waits_for_the_proof() {
