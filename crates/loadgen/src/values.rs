@@ -54,12 +54,13 @@ mod tests {
             ("10.7ms", Duration::from_micros(10_700)),
             ("250µs", Duration::from_micros(250)),
             ("1.5m", Duration::from_secs(90)),
+            ("1h", Duration::from_secs(3600)),
             ("1.5", Duration::from_millis(1500)),
         ] {
             assert_eq!((positive_duration(text), duration(text)), (Ok(expected), Ok(expected)), "{text}");
         }
         assert_eq!((duration("0"), duration("0us")), (Ok(Duration::ZERO), Ok(Duration::ZERO)));
-        for text in ["", "ms", "0ms", "0", "-1s", "1e9", "1h", "NaN"] {
+        for text in ["", "ms", "0ms", "0", "-1s", "1e9", "25h", "NaN"] {
             assert!(positive_duration(text).is_err(), "{text}");
         }
     }

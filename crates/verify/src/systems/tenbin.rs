@@ -17,12 +17,14 @@ impl System for Tenbin {
         let config = place.files.join("tenbin.toml");
         let address = format!("{}:{}", place.listen, place.port());
         let path = |path: &std::path::Path| path.display().to_string();
-        let arguments =
-            ["broker".to_owned(), "--config".to_owned(), path(&config), "--listen".to_owned(), address].into_iter();
-        let arguments = arguments.chain(["--data".to_owned(), path(place.data)]);
+        let mut arguments =
+            vec!["broker".to_owned(), "--listen".to_owned(), address, "--data".to_owned(), path(place.data)];
+        // The broker refuses a configuration without any key.
+        let files = if settings.is_empty() { Vec::new() } else { vec![(config, settings)] };
+        arguments.extend(files.iter().flat_map(|(config, _)| ["--config".to_owned(), path(config)]));
         Ok(Startup {
-            line: Line::new(path(place.tenbin), arguments),
-            files: vec![(config, settings)],
+            line: Line::new(path(place.tenbin), arguments.into_iter()),
+            files,
             prepare: Vec::new(),
             ready: ReadyWhen::Mqtt(place.port()),
         })

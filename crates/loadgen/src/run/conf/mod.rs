@@ -214,7 +214,7 @@ mod tests {
             ("mqtt_version = 4", "line 1", "mqtt_version"),
             ("retain = yes", "line 1", "retain"),
             ("num_messages = -1", "line 1", "num_messages"),
-            ("interval = 1h", "line 1", "interval"),
+            ("interval = 25h", "line 1", "interval"),
             ("exec_time =", "line 1", "exec_time"),
             ("broker = \\\n   a\nlog_level = LOUD", "line 3", "log_level"),
             ("topic = \\u00zz", "line 1", "\\u"),
