@@ -23,7 +23,7 @@ impl System for Tenbin {
         let files = if settings.is_empty() { Vec::new() } else { vec![(config, settings)] };
         arguments.extend(files.iter().flat_map(|(config, _)| ["--config".to_owned(), path(config)]));
         Ok(Startup {
-            line: Line::new(path(place.tenbin), arguments.into_iter()),
+            line: Line::new(path(place.tenbin), arguments),
             files,
             prepare: Vec::new(),
             ready: ReadyWhen::Mqtt(place.port()),
