@@ -33,15 +33,17 @@ impl IdRun {
     /// Steps upwards that show a counter.
     pub(crate) const LONG: usize = 16;
     /// Other messages of the sender take MsgIds from the same counter.
-    const STEP_MAXIMUM: u16 = 8;
+    const STEP_MAXIMUM: i32 = 8;
+    /// Messages that a copy comes behind.
+    const LATE_MAXIMUM: i32 = 4;
 
-    /// Notes the MsgId of a new message, or of a copy of the last one.
+    /// Notes the MsgId of a message that may be a copy.
     pub(crate) fn note(&mut self, id: MessageId) {
-        self.ascents = match id.get().checked_sub(self.last) {
-            Some(0) => self.ascents,
-            Some(1..=Self::STEP_MAXIMUM) => self.ascents.saturating_add(1),
-            _ => 0,
-        };
+        let step = i32::from(id.get()) - i32::from(self.last);
+        if (-Self::LATE_MAXIMUM..=0).contains(&step) {
+            return; // A late copy, or an id of a small pool: neither lengthens the run.
+        }
+        self.ascents = if (1..=Self::STEP_MAXIMUM).contains(&step) { self.ascents.saturating_add(1) } else { 0 };
         self.last = id.get();
     }
 
