@@ -100,6 +100,10 @@ impl Metronome {
         loop {
             self.0.send(&sn(0x16, b"")).expect("a gateway that lives");
             match self.0.recv(&mut buffer) {
+                // The gateway asks for a proof of the address: REGISTER of the topic `~`.
+                Ok(7) if buffer[1] == 0x0A => {
+                    self.0.send(&sn(0x0B, &[&buffer[2..6], &[0]].concat())).expect("a gateway that lives");
+                }
                 Ok(size) => return assert_eq!(&buffer[..size], b"\x02\x17", "PINGRESP"),
                 // The ping was lost with the flood.
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
