@@ -16,7 +16,7 @@ use crate::sensor::{QOS_1, QOS_2, Sensor};
 use crate::support::{BrokerProcess, DataDirectory, GatewayProcess, PATIENCE, RawClient, lasting, seed};
 use crate::{LISTENER, built_in, sn_address};
 
-const LOAD: Load = Load { clients: 20, each: 20, uncounted: 0 };
+const LOAD: Load = Load { clients: 20, each: 20 };
 /// Acknowledged messages of the clients after which the gateway is killed.
 const KILL_AFTER: usize = LOAD.clients * LOAD.each / 3;
 /// Messages for the sleeper before the kill.

@@ -84,10 +84,14 @@ pub(crate) enum Step {
     Done(Answer),
 }
 
-/// A QoS 2 message that is either a new one, or a copy that the network made of the last one with its MsgId. PUBREL
-/// shows that it is new: for a copy, the client has nothing to release.
+/// A QoS 2 message that is either a new one, or a copy that the network made of the last one with its MsgId.
+///
+/// PUBREL shows that it is new: for a copy, the client has nothing to release. PUBREC waits until a PUBREL can no longer
+/// be that of the last message.
 #[derive(Debug)]
 pub(crate) struct Doubtful {
+    /// When PUBREC is due; `None` once it is sent.
+    pub(crate) answer_at: Option<Instant>,
     /// The topic field.
     pub(crate) field: u16,
     pub(crate) topic: TopicName,
@@ -127,8 +131,9 @@ pub(crate) enum Begin {
     Received,
     /// The same message was answered, and the client repeats it `[SN-DUPLICATE-2]`.
     Answered(Answer),
-    /// A QoS 2 message equal to the last one with its MsgId, a moment after its end: [`Step::Doubtful`].
-    Doubtful,
+    /// A QoS 2 message equal to the last one with its MsgId, a moment after its end: [`Step::Doubtful`]. Holds the time
+    /// of its PUBREC.
+    Doubtful(Instant),
     /// Another message is under way with this id.
     InUse,
     /// Too many messages are under way.
@@ -137,6 +142,8 @@ pub(crate) enum Begin {
 
 /// Time in which the network may still deliver a copy of a message, which has no DUP.
 pub(crate) const COPY_TIME: Duration = Duration::from_secs(2);
+/// Time in which a PUBREL may come that belongs to the message before: a copy, or a repetition because PUBCOMP was lost.
+pub(crate) const RELEASE_TIME: Duration = Duration::from_millis(500);
 /// Answers kept for repeated messages `[SN-DUPLICATE-2]`.
 const ANSWERS_KEPT: usize = IdRun::LONG;
 
@@ -167,13 +174,15 @@ impl Exchanges {
                     if self.published.is_long() {
                         return Begin::Answered(Answer::PubComp);
                     }
+                    let answer_at = entry.begun + RELEASE_TIME;
                     self.entries.remove(at);
-                    return Begin::Doubtful;
+                    return Begin::Doubtful(answer_at);
                 }
                 Step::Done(_) => drop(self.entries.remove(at)),
                 Step::Doubtful(_) if !is_same => drop(self.entries.remove(at)),
                 _ if !is_same => return Begin::InUse,
-                Step::AwaitPubRel | Step::Doubtful(_) => return Begin::Received,
+                Step::AwaitPubRel => return Begin::Received,
+                Step::Doubtful(ref message) if message.answer_at.is_none() => return Begin::Received,
                 _ => return Begin::UnderWay,
             }
         }
@@ -213,6 +222,32 @@ impl Exchanges {
         self.entries.iter_mut().rev().find(|entry| entry.id == id)
     }
 
+    /// Whether a PUBREL belongs to a message that is released already. Others may follow.
+    pub(crate) fn is_released_again(&mut self, id: MessageId, now: Instant) -> bool {
+        match self.get(id) {
+            Some(Exchange { step: Step::Done(Answer::PubComp), begun, .. }) => *begun = now,
+            Some(Exchange { step: Step::Doubtful(message), .. }) if message.answer_at.is_some() => {
+                message.answer_at = Some(now + RELEASE_TIME);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// When the first PUBREC of a doubtful message is due.
+    pub(crate) fn answer_at(&self) -> Option<Instant> {
+        self.entries.iter().filter_map(|entry| entry.step.answer_at()).min()
+    }
+
+    /// Returns a doubtful message whose PUBREC is due, and counts it as answered.
+    pub(crate) fn take_due(&mut self, now: Instant) -> Option<MessageId> {
+        let due = self.entries.iter_mut().find(|entry| entry.step.answer_at().is_some_and(|at| at <= now))?;
+        if let Step::Doubtful(message) = &mut due.step {
+            message.answer_at = None;
+        }
+        Some(due.id)
+    }
+
     /// Forgets the answers to SUBSCRIBE: a copy that comes behind an UNSUBSCRIBE is a new one.
     pub(crate) fn forget_subacks(&mut self) {
         self.entries.retain(|entry| !matches!(entry.step, Step::Done(Answer::SubAck { .. })));
@@ -236,6 +271,15 @@ impl Exchanges {
     /// Exchanges that the broker has begun, and not ended.
     pub(crate) fn under_way(&self) -> usize {
         self.entries.iter().filter(|entry| entry.is_open()).count()
+    }
+}
+
+impl Step {
+    fn answer_at(&self) -> Option<Instant> {
+        match self {
+            Self::Doubtful(message) => message.answer_at,
+            _ => None,
+        }
     }
 }
 
@@ -301,7 +345,7 @@ mod tests {
         let now = Instant::now();
         let mut exchanges = Exchanges::default();
         let topic = TopicName::try_from("a").expect("a name");
-        let doubtful = Doubtful { field: 1, topic, retain: false, data: Bytes::new() };
+        let doubtful = Doubtful { answer_at: None, field: 1, topic, retain: false, data: Bytes::new() };
         exchanges.begin(id(1), 7, Step::Doubtful(Box::new(doubtful)), now);
         for number in 2..=40 {
             exchanges.begin(id(number), 7, Step::AwaitPubAck(1), now);

@@ -288,11 +288,12 @@ impl ClientPeer {
         match &self.state {
             State::Disconnected | State::Asleep => None,
             State::Connecting(retry, _) | State::FallingAsleep(_, retry) => Some(retry.at),
-            State::Waking(retry, _) | State::Leaving(retry) => Some(retry.at),
+            State::Leaving(retry) => Some(retry.at),
+            State::Waking(retry, _) => self.received.answer_at().into_iter().chain([retry.at]).min(),
             State::Active => {
                 let request = self.under_way.as_ref().map(|under_way| under_way.retry.at);
                 let ping = self.ping.map(|ping| ping.at).or_else(|| self.ping_due());
-                request.into_iter().chain(ping).min()
+                request.into_iter().chain(ping).chain(self.received.answer_at()).min()
             }
         }
     }
@@ -300,6 +301,9 @@ impl ClientPeer {
     /// Handles the passage of time: repeats unanswered messages, and pings.
     pub fn handle_timeout(&mut self, now: Instant, out: &mut Datagrams) {
         let retry_time = self.options.retry;
+        if matches!(self.state, State::Active | State::Waking(..)) {
+            self.answer_doubtful(now, out);
+        }
         match &mut self.state {
             State::Disconnected | State::Asleep => {}
             State::Connecting(retry, _)

@@ -7,14 +7,13 @@ use bytes::Bytes;
 use tenbin_sn_codec::v1_2::{Message, MessageId, PubAck, Publish, QoS, RegAck, Register, ReturnCode, Topic};
 
 use super::{ClientEvent, ClientPeer, ClientTopic};
-use crate::message_ids::{COPY_TIME, IdRun, fingerprint};
+use crate::message_ids::{COPY_TIME, IdRun, RELEASE_TIME, fingerprint};
 use crate::output::Datagrams;
 
 /// QoS 2 messages that the client has.
 #[derive(Debug, Default)]
 pub(super) struct Received {
-    /// With the message itself, if it is passed on only once the gateway releases it.
-    unreleased: Vec<(Copied, Option<ClientEvent>)>,
+    unreleased: Vec<(Copied, Option<Doubtful>)>,
     /// The last ones with the times of their release: copies may still be under way.
     released: VecDeque<(Copied, Instant)>,
     ids: IdRun,
@@ -28,6 +27,15 @@ struct Copied {
     fingerprint: u64,
 }
 
+/// A message that is either a new one, or a copy that the network made of the last one with its MsgId: it is passed on
+/// only once the gateway releases it.
+#[derive(Debug)]
+struct Doubtful {
+    event: ClientEvent,
+    /// When PUBREC is due; `None` once it is sent. Until then, PUBREL belongs to the last message.
+    answer_at: Option<Instant>,
+}
+
 /// Time in which a gateway may repeat a message.
 const REPEAT_TIME: Duration = Duration::from_secs(60);
 /// Released messages that are remembered.
@@ -36,13 +44,16 @@ const RELEASED_KEPT: usize = IdRun::LONG;
 const UNRELEASED_KEPT: usize = 256;
 
 impl Received {
-    /// Takes a message, and returns it if it is a new one.
-    fn take(&mut self, message: Copied, dup: bool, event: ClientEvent, now: Instant) -> Option<ClientEvent> {
+    /// Takes a message, and returns it if it is a new one. The second value says whether PUBREC is due at once.
+    fn take(&mut self, message: Copied, dup: bool, event: ClientEvent, now: Instant) -> (Option<ClientEvent>, bool) {
         let kept = if dup { REPEAT_TIME } else { COPY_TIME };
-        let is_copy = |(released, at): &(Copied, Instant)| *released == message && now < *at + kept;
-        let is_doubtful = self.released.iter().any(is_copy);
-        if self.unreleased.iter().any(|(other, _)| *other == message) || (is_doubtful && (dup || self.ids.is_long())) {
-            return None;
+        let last = self.released.iter().rev().find(|(released, at)| *released == message && now < *at + kept);
+        let open = self.unreleased.iter().find(|(other, _)| *other == message);
+        if let Some((_, held)) = open {
+            return (None, held.as_ref().is_none_or(|held| held.answer_at.is_none()));
+        }
+        if last.is_some() && (dup || self.ids.is_long()) {
+            return (None, true);
         }
         self.ids.note(message.id);
         // Its sender has forgotten the other message with this id.
@@ -50,21 +61,47 @@ impl Received {
         if self.unreleased.len() == UNRELEASED_KEPT {
             self.unreleased.remove(0);
         }
-        // A copy that the network made is never released.
-        let (held, new) = if is_doubtful { (Some(event), None) } else { (None, Some(event)) };
+        let (held, new, is_due) = match last.map(|(_, at)| *at + RELEASE_TIME) {
+            None => (None, Some(event), true),
+            Some(at) if at <= now => (Some(Doubtful { event, answer_at: None }), None, true),
+            Some(at) => (Some(Doubtful { event, answer_at: Some(at) }), None, false),
+        };
         self.unreleased.push((message, held));
-        new
+        (new, is_due)
     }
 
     /// Ends an exchange. Returns its message if it was held.
     fn release(&mut self, id: MessageId, now: Instant) -> Option<ClientEvent> {
-        let at = self.unreleased.iter().position(|(unreleased, _)| unreleased.id == id)?;
+        let Some(at) = self.unreleased.iter().position(|(unreleased, _)| unreleased.id == id) else {
+            // PUBCOMP was lost: a copy of the message has time to come, from now on.
+            if let Some((_, at)) = self.released.iter_mut().rev().find(|(released, _)| released.id == id) {
+                *at = now;
+            }
+            return None;
+        };
+        if let (_, Some(Doubtful { answer_at: Some(at), .. })) = &mut self.unreleased[at] {
+            *at = now + RELEASE_TIME;
+            return None;
+        }
         let (message, held) = self.unreleased.remove(at);
         self.released.push_back((message, now));
         if self.released.len() > RELEASED_KEPT {
             self.released.pop_front();
         }
-        held
+        held.map(|held| held.event)
+    }
+
+    /// When the first PUBREC of a doubtful message is due.
+    pub(super) fn answer_at(&self) -> Option<Instant> {
+        self.unreleased.iter().filter_map(|(_, held)| held.as_ref()?.answer_at).min()
+    }
+
+    /// Returns a doubtful message whose PUBREC is due, and counts it as answered.
+    fn take_due(&mut self, now: Instant) -> Option<MessageId> {
+        self.unreleased.iter_mut().find_map(|(message, held)| {
+            held.as_mut()?.answer_at.take_if(|at| *at <= now)?;
+            Some(message.id)
+        })
     }
 }
 
@@ -103,8 +140,11 @@ impl ClientPeer {
         let event = ClientEvent::Message { topic, payload, qos, retain: publish.retain };
         let new = match (qos, message_id) {
             (QoS::ExactlyOnce, Some(id)) => {
-                out.push(&Message::PubRec(id));
-                self.received.take(Copied { id, fingerprint: copied }, publish.dup, event, now)
+                let (new, is_due) = self.received.take(Copied { id, fingerprint: copied }, publish.dup, event, now);
+                if is_due {
+                    out.push(&Message::PubRec(id));
+                }
+                new
             }
             (QoS::AtLeastOnce, _) => {
                 out.push(&Message::PubAck(PubAck { topic_id, message_id, code: ReturnCode::Accepted }));
@@ -113,6 +153,13 @@ impl ClientPeer {
             _ => Some(event),
         };
         self.events.extend(new);
+    }
+
+    /// Sends the PUBRECs of doubtful messages that are due.
+    pub(super) fn answer_doubtful(&mut self, now: Instant, out: &mut Datagrams) {
+        while let Some(id) = self.received.take_due(now) {
+            out.push(&Message::PubRec(id));
+        }
     }
 
     fn handle_pubrel(&mut self, id: MessageId, now: Instant, out: &mut Datagrams) {

@@ -55,12 +55,13 @@ impl GatewayPeer {
             let limit = settings.inbound_in_flight.min(link.receive_maximum).into();
             match self.exchanges.look_up(id, content, publish.dup, limit, settings.retry_time(), io.now) {
                 Begin::New => {}
-                Begin::Doubtful => {
+                Begin::Doubtful(answer_at) => {
                     let (field, topic) = (publish.topic.field(), name.into_owned());
                     let (retain, data) = (publish.retain, Bytes::copy_from_slice(publish.data));
-                    let step = Step::Doubtful(Box::new(Doubtful { field, topic, retain, data }));
+                    let answer_at = Some(answer_at);
+                    let step = Step::Doubtful(Box::new(Doubtful { answer_at, field, topic, retain, data }));
                     self.exchanges.begin(id, content, step, io.now);
-                    self.send(&Message::PubRec(id), io);
+                    self.answer_doubtful(io);
                     return Action::Continue;
                 }
                 begin => return self.answer_again(id, &begin, publish, io),
@@ -88,10 +89,17 @@ impl GatewayPeer {
                 self.send(&Message::PubRec(id), io);
             }
             Begin::Full => return self.refuse(publish, ReturnCode::Congestion, io),
-            Begin::New | Begin::Doubtful | Begin::UnderWay => {}
+            Begin::New | Begin::Doubtful(_) | Begin::UnderWay => {}
             Begin::InUse | Begin::Answered(_) => io.output.drops.note(DropCause::MessageIdInUse),
         }
         Action::Continue
+    }
+
+    /// Sends the PUBRECs of doubtful messages that are due.
+    pub(super) fn answer_doubtful(&mut self, io: &mut Io<'_>) {
+        while let Some(id) = self.exchanges.take_due(io.now) {
+            self.send(&Message::PubRec(id), io);
+        }
     }
 
     fn refuse(&mut self, publish: &Publish<'_>, code: ReturnCode, io: &mut Io<'_>) -> Action {
@@ -109,11 +117,11 @@ impl GatewayPeer {
             return Action::Continue;
         }
         let is_full = self.exchanges.under_way() >= self.gateway.settings.inbound_in_flight.into();
+        if self.exchanges.is_released_again(id, io.now) {
+            self.send(&Message::PubComp(id), io);
+            return Action::Continue;
+        }
         match self.exchanges.get(id).map(|exchange| &mut exchange.step) {
-            Some(Step::Done(Answer::PubComp)) => {
-                self.send(&Message::PubComp(id), io);
-                return Action::Continue;
-            }
             Some(step @ Step::AwaitPubRel) => *step = Step::AwaitPubComp,
             // It is no copy: the broker gets it now, and its release behind it. [SN-DUPLICATE-3]
             Some(step @ Step::Doubtful(_)) if !is_full => {

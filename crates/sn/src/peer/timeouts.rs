@@ -20,6 +20,7 @@ impl GatewayPeer {
             State::Ended => return None,
         };
         let of_client = earlier(of_client, self.lost_at().map(|(at, _)| at));
+        let of_client = earlier(of_client, self.exchanges.answer_at());
         earlier(earlier(of_client, self.silent_at()), self.upstream_timeout())
     }
 
@@ -53,6 +54,7 @@ impl GatewayPeer {
         if self.paced_until.is_some_and(|at| at <= io.now) {
             self.deliver_waiting(io);
         }
+        self.answer_doubtful(io);
         self.finish_wake(io);
         self.handle_upstream_timeout(io)
     }

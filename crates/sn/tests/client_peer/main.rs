@@ -292,6 +292,28 @@ fn congestion_to_the_end_ends_the_request_and_not_the_connection() {
     assert!(rig.client.is_active() && id != next);
 }
 
+/// Time in which a release may belong to the message before.
+const RELEASE_TIME: Duration = Duration::from_millis(500);
+
+#[test]
+fn copy_of_the_network_is_passed_on_once_at_qos_2() {
+    let mut rig = Rig::connected(|options| options.keep_alive = Duration::ZERO);
+    rig.gateway(b"\x09\x0A\x00\x05\x00\x01a/b");
+    rig.sent();
+    let (publish, release) = (b"\x08\x0C\x40\x00\x05\x00\x01a", b"\x04\x10\x00\x01");
+    rig.gateway(publish);
+    rig.gateway(release);
+    rig.sent();
+    assert_eq!(rig.events().len(), 1);
+    rig.gateway(publish);
+    assert!(rig.sent().is_empty(), "PUBREC would bring another PUBREL of the message before");
+    rig.gateway(release);
+    assert_eq!(rig.sent(), [b"\x04\x0E\x00\x01"], "PUBCOMP");
+    rig.pass(RELEASE_TIME);
+    assert_eq!(rig.sent(), [b"\x04\x0F\x00\x01"], "PUBREC");
+    assert!(rig.events().is_empty());
+}
+
 #[test]
 fn equal_message_with_an_equal_id_is_a_new_one_once_released() {
     let mut rig = Rig::connected(|options| options.keep_alive = Duration::ZERO);
@@ -299,6 +321,7 @@ fn equal_message_with_an_equal_id_is_a_new_one_once_released() {
     let mut came = |datagram: &[u8], is_released, pause| {
         rig.pass(Duration::from_secs(pause));
         rig.gateway(datagram);
+        rig.pass(RELEASE_TIME);
         if is_released {
             rig.gateway(b"\x04\x10\x00\x01");
         }
@@ -319,6 +342,7 @@ fn equal_qos_2_messages_with_ids_of_a_pool_all_come() {
     rig.gateway(b"\x09\x0A\x00\x05\x00\x01a/b");
     let mut came = |message_id: u8| {
         rig.gateway(&[8, 0x0C, 0x40, 0, 5, 0, message_id, b'a']);
+        rig.pass(RELEASE_TIME);
         rig.gateway(&[4, 0x10, 0, message_id]);
         rig.events().iter().filter(|event| matches!(event, ClientEvent::Message { .. })).count()
     };
