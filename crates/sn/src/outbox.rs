@@ -80,6 +80,8 @@ pub(crate) struct Registering {
     /// Topic id of a question that is PUBLISH. A client that knows the one of REGISTER takes it for a topic.
     pub(crate) publish_id: u16,
     pub(crate) form: Form,
+    /// It was sent as PUBLISH with this MsgId: the next such PUBLISH has DUP `[SN-RETRY-1]`.
+    was_published: bool,
     /// Another MsgId was answered, as by a guess: no answer counts until it is repeated, with a new MsgId.
     pub(crate) is_void: bool,
     pub(crate) since: Instant,
@@ -119,18 +121,19 @@ impl Registering {
     /// A REGISTER.
     pub(crate) fn register(topic_id: u16, message_id: MessageId, is_sent: bool, retry: Retry, since: Instant) -> Self {
         let (publish_id, form) = (0, Form::Register);
-        Self { topic_id, message_id, is_sent, publish_id, form, is_void: false, since, retry }
+        Self { topic_id, message_id, is_sent, publish_id, form, was_published: false, is_void: false, since, retry }
     }
 
     /// The question in its form of now. Its name is that of no topic, so that the answer, be it a refusal, says nothing of
     /// one.
-    pub(crate) fn message(&self) -> Message<'static> {
+    pub(crate) fn message(&mut self) -> Message<'static> {
         let message_id = Some(self.message_id);
         if self.form != Form::Publish {
             return Message::Register(Register { topic_id: self.topic_id, message_id, topic: QUESTION });
         }
         let (qos, topic) = (Some(v1_2::QoS::AtLeastOnce), Topic::Normal(self.publish_id));
-        Message::Publish(Publish { dup: false, qos, retain: false, topic, message_id, data: &[] })
+        let dup = std::mem::replace(&mut self.was_published, true);
+        Message::Publish(Publish { dup, qos, retain: false, topic, message_id, data: &[] })
     }
 
     /// Bytes of the question in either form.
@@ -165,7 +168,7 @@ impl Registering {
         };
         if std::mem::take(&mut self.is_void) {
             self.message_id = gateway.unguessable_id();
-            self.is_sent = false;
+            (self.is_sent, self.was_published) = (false, false);
         }
         Ok(true)
     }

@@ -141,9 +141,8 @@ impl ClientPeer {
         let new = match (qos, message_id) {
             (QoS::ExactlyOnce, Some(id)) => {
                 let (new, is_due) = self.received.take(Copied { id, fingerprint: copied }, publish.dup, event, now);
-                if is_due {
-                    out.push(&Message::PubRec(id));
-                }
+                // A gateway without PUBCOMP would answer a later PUBREC with the release of the last message.
+                out.push(&if is_due { Message::PubRec(id) } else { Message::PubComp(id) });
                 new
             }
             (QoS::AtLeastOnce, _) => {
@@ -158,6 +157,7 @@ impl ClientPeer {
     /// Sends the PUBRECs of doubtful messages that are due.
     pub(super) fn answer_doubtful(&mut self, now: Instant, out: &mut Datagrams) {
         while let Some(id) = self.received.take_due(now) {
+            out.push(&Message::PubComp(id));
             out.push(&Message::PubRec(id));
         }
     }
