@@ -14,17 +14,18 @@ class Broken(Exception):
     """The broker sent an unexpected packet; the text is one line."""
 
 
-def connect(client_id, clean=False, expiry=0, receive_maximum=None, packet_maximum=None, will=None):
+def connect(client_id, clean=False, expiry=0, receive_maximum=None, packet_maximum=None, will=None, user=None):
     """CONNECT without Keep Alive. `expiry`: seconds that the session outlives the connection. `will`: topic and payload,
-    at QoS 0."""
+    at QoS 0. `user`: User Name, which is the Password, too."""
     properties = b"\x11" + struct.pack(">I", expiry)
     if receive_maximum:
         properties += b"\x21" + struct.pack(">H", receive_maximum)
     if packet_maximum:
         properties += b"\x27" + struct.pack(">I", packet_maximum)
-    flags = (2 if clean else 0) | (4 if will else 0)
+    flags = (2 if clean else 0) | (4 if will else 0) | (0xC0 if user else 0)
     head = b"\x00\x04MQTT\x05" + bytes([flags]) + b"\x00\x00"
     tail = b"\x00" + text(will[0]) + struct.pack(">H", len(will[1])) + will[1] if will else b""
+    tail += 2 * text(user) if user else b""
     return packet(0x10, head + bytes([len(properties)]) + properties + text(client_id) + tail)
 
 

@@ -226,7 +226,7 @@ fn member_that_unsubscribes_from_one_group_holds_no_key_of_another() {
     }
 }
 
-/// So many of them that the group does not count them. They hold the key until the last one is acknowledged.
+/// More of them than the group counts. They hold the key until the last one is acknowledged.
 #[test]
 fn key_with_uncounted_messages_is_released_by_the_last_one() {
     const MESSAGES: usize = 16_500;

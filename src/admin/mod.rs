@@ -22,7 +22,7 @@ pub(crate) struct AdminArgs {
     /// Address of the admin HTTP, http://HOST:PORT or unix:PATH; else TENBIN_URL, else http://127.0.0.1:9883.
     #[arg(long, value_name = "URL", global = true)]
     url: Option<String>,
-    /// Token; else TENBIN_TOKEN, else that of the local operator, for a loopback address or a unix socket. Other users of
+    /// Token; else TENBIN_TOKEN, else the local operator's, for a loopback address or a unix socket. Other users of
     /// this machine see arguments, but not TENBIN_TOKEN.
     #[arg(long, value_name = "TOKEN", global = true)]
     token: Option<String>,

@@ -71,7 +71,7 @@ fn share_groups_beyond_the_bound_are_refused_and_no_others() {
     }
 }
 
-/// A packet of a member of 10,000 share groups costs the broker at most [`RATIO`] times as much as one of a member of 10.
+/// A packet of a member of 10,000 share groups costs the broker at most [`RATIO`] times the cost of the same packet of a member of 10.
 #[test]
 fn packet_of_a_member_of_ten_thousand_groups_costs_no_more() {
     let broker = BrokerProcess::start(&[]);
@@ -86,7 +86,7 @@ fn packet_of_a_member_of_ten_thousand_groups_costs_no_more() {
     }
 }
 
-/// Times that each packet of a member of so many share groups takes.
+/// Times that each packet of a member of this number of share groups takes.
 fn costs_of(broker: &BrokerProcess, groups: usize) -> Vec<(&'static str, Duration)> {
     let name = format!("member-{groups}");
     let filters = (0..groups).map(|number| share("workers", &format!("{name}/{number}")));

@@ -43,7 +43,7 @@ fn pages_have_each_group_once_and_metrics_the_busiest() {
     assert!((0..64).all(|number| metrics.contains(&format!("tenbin_group_waiting{{group=\"g{number:03}\""))));
 }
 
-/// A client fills all places with busy groups. Those of the configuration keep theirs, and so does the oldest other one.
+/// A client fills all places with busy groups. Configured groups keep theirs, and so does the oldest other one.
 #[test]
 fn names_of_clients_displace_no_group_of_the_configuration() {
     let rules = "[sessions]\nwildcard_patterns_maximum = 1000\n[limits]\ngroups_per_topic_maximum = 0\n[[share]]\ngroup = \"named\"\nfilter = \"jobs/#\"\n[[share]]\ngroup = \"workers\"\n\

@@ -10,7 +10,7 @@ use super::support::{BrokerProcess, ConfigFile, DataDirectory, PATIENCE, RawClie
 
 /// "member", whose session lasts, and "publisher" may do everything; "connected" only so.
 const ALL: &str = "[[acl]]\nallow = \"all\"\ntopic = \"#\"\n";
-/// Nobody may receive anything below "jobs", but all may publish there.
+/// No client may receive anything below "jobs", but all may publish there.
 const NO_JOBS: &str = "[[acl]]\nallow = \"publish\"\ntopic = \"#\"\n[[acl]]\ndeny = \"subscribe\"\ntopic = \"jobs/#\"\n\
                        [[acl]]\nallow = \"subscribe\"\ntopic = \"#\"\n";
 
@@ -82,13 +82,13 @@ fn of(name: &str, topics: &[String]) -> Vec<String> {
     topics.iter().filter(|topic| topic.starts_with(name)).cloned().collect()
 }
 
-/// Payloads of so many messages. No more come.
+/// Payloads of this number of messages. No more come.
 fn take(client: &mut RawClient, count: usize) -> Vec<String> {
     let messages = client.receive_messages(count);
     messages.iter().map(|message| String::from_utf8_lossy(&message.payload).into_owned()).collect()
 }
 
-/// Numbers at the beginning of so many messages. No more come.
+/// Numbers at the beginning of this number of messages. No more come.
 fn numbers(client: &mut RawClient, count: usize) -> Vec<usize> {
     let number = |payload: String| payload.split(' ').next().and_then(|number| number.parse().ok());
     take(client, count).into_iter().filter_map(number).collect()

@@ -27,7 +27,7 @@ fn first_start_killed_at_any_step_leaves_a_usable_directory() {
     }
 }
 
-/// Starts a broker, and kills it a moment after the directory has so many entries at all depths.
+/// Starts a broker, and kills it a moment after the directory has this number of entries at all depths.
 fn kill_at(directory: &Path, entries: usize, pause: Duration) {
     let mut broker = Command::new(env!("CARGO_BIN_EXE_tenbin"))
         .args(["broker", "--listen", "127.0.0.1:0", "--data"])

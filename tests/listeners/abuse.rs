@@ -92,7 +92,7 @@ fn silent_peers_make_room_for_clients() {
                 assert!(began.elapsed() < PATIENCE, "more peers than places");
                 std::thread::sleep(Duration::from_millis(5));
             }
-            // A newcomer is refused while all others are new too.
+            // A further connection is refused while all others are new too.
             let connected = || {
                 let stream = ClientStream::tcp_from([127, 0, 9, 9].into(), broker.address());
                 let mut client = RawClient::on(stream, ProtocolVersion::V5);

@@ -111,7 +111,7 @@ fn shared_message_that_was_with_another_member_comes_back_as_new() {
         // Another version of the protocol changes nothing.
         let again = subscribed(ProtocolVersion::V311).receive_publish();
         assert_eq!((&again.payload, again.dup), (&first.payload, false), "stored: {stored}");
-        // Its own unacknowledged message again, since nobody else had it.
+        // Its own unacknowledged message again, since no other member had it.
         let last = subscribed(ProtocolVersion::V5).receive_publish();
         assert_eq!((last.packet_id, last.dup), (again.packet_id, true), "stored: {stored}");
     }

@@ -138,7 +138,7 @@ fn messages_do_not_wait_without_concurrency_or_at_qos_0() {
     assert_eq!(got, [0, 1, 2]);
 }
 
-/// It is ready for as many as it told, or for a few: not for all that the others have no room for.
+/// It is ready for the number that it told, or for a few: not for all that the others have no room for.
 #[test]
 fn worker_that_never_acknowledges_gets_few_messages() {
     const MESSAGES: usize = 400;

@@ -1,8 +1,8 @@
 //! Places of connections, which bound their number.
 //!
 //! ```text
-//!   until a request has a valid token   32: a newcomer takes the place of the oldest one of the address with the most
-//!   from then on                        64 besides, at most 16 of one remote address
+//!   until a request has a valid token   32: a new one takes the place of the oldest one of the address with the most
+//!   from then on                        64 more, at most 16 of one remote address
 //! ```
 
 use std::collections::HashMap;

@@ -196,7 +196,7 @@ enum Acceptor {
 }
 
 impl Acceptor {
-    /// The next connection, and its address; that of a unix socket has none.
+    /// The next connection, and its address, which a unix socket has not.
     async fn accept(&self) -> io::Result<(Box<dyn Duplex>, Option<SocketAddr>)> {
         match self {
             Self::Tcp(socket) => {

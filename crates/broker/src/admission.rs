@@ -43,7 +43,7 @@ impl Admission {
         self.enter_beyond(0, address, now)
     }
 
-    /// As [`Admission::enter`], with so many connections more than the bound, which are about to end.
+    /// As [`Admission::enter`], with this number of connections above the bound, which are about to end.
     pub(crate) fn enter_beyond(&self, ending: u32, address: IpAddr, now: Instant) -> bool {
         if !self.counts() {
             return true;

@@ -65,14 +65,14 @@ pub struct Entrance(Arc<Gate>);
 #[derive(Default)]
 struct Gate {
     serve: OnceLock<Serve>,
-    /// Clients that have come while the broker starts.
+    /// Clients that came while the broker starts.
     waiting: Mutex<Vec<Waiting>>,
 }
 
 type Serve = Box<dyn Fn(BoxedStream, SocketAddr, Option<ProvenIdentity>) + Send + Sync>;
 type Waiting = (BoxedStream, SocketAddr, Option<ProvenIdentity>);
 
-/// Clients that may wait for the start of the broker, as many as the system's queue of a socket has.
+/// Clients that may wait for the start of the broker: the length of the system's queue of a socket.
 const WAITING_MAX: usize = 1024;
 
 /// Identity of a client that the embedding program has verified, such as by DTLS. Sources of the kind `certificate` take

@@ -256,7 +256,7 @@ impl Account {
         self.groups().remove_group(filter);
     }
 
-    /// Upper bound of the owner's share groups that one topic matches.
+    /// Upper bound of the owner's share groups that a topic matches.
     #[cfg(test)]
     pub(crate) fn groups_of_a_topic(&self) -> usize {
         self.groups().total()

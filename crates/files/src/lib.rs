@@ -116,7 +116,7 @@ impl Replacing {
         &self.path
     }
 
-    /// Replaces the file atomically, so that nobody ever reads half of it, and durably.
+    /// Replaces the file atomically, so that no reader ever gets half of it, and durably.
     ///
     /// A new file is readable by its owner only. An existing one keeps owner, group and mode.
     ///

@@ -244,7 +244,7 @@ impl Book {
         if !metadata.is_file() || metadata.uid() != rustix::process::geteuid().as_raw() {
             return Err(Error::Failed(format!("{shown} is no file of this user, so its undos are left alone")));
         }
-        // Another name of the file may be in a directory of somebody else.
+        // Another name of the file may be in another user's directory.
         if metadata.nlink() != 1 || metadata.mode() & 0o002 != 0 {
             return Err(Error::Failed(format!("others may have written {shown}, so its undos are left alone")));
         }

@@ -1,7 +1,7 @@
 //! Peers that hold a place before they have logged in, by network address.
 //!
-//! When places are short, one of them makes room for a newcomer: the oldest peer of the address with the most, or one that
-//! has had time enough. So a stranger that opens many connections and stays silent keeps nobody out.
+//! When places are short, one of them makes room for a new peer: the oldest peer of the address with the most, or one that
+//! has had time enough. So a stranger that opens many connections and stays silent shuts no other peer out.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -9,9 +9,9 @@
 //! use tenbin_pending::PendingPeers;
 //!
 //! let peers = Arc::new(PendingPeers::new(Duration::from_secs(1)));
-//! let (stranger, newcomer) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
+//! let (stranger, visitor) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
 //! let silent = [(); 2].map(|()| peers.enter(stranger, Instant::now()));
-//! assert!(peers.evict_for(newcomer, Instant::now())); // silent[0].evicted() is ready
+//! assert!(peers.evict_for(visitor, Instant::now())); // silent[0].evicted() is ready
 //! # drop(silent);
 //! ```
 #![forbid(unsafe_code)]
@@ -58,7 +58,7 @@ struct Peer {
 }
 
 impl PendingPeers {
-    /// None yet. A peer has `patience` in any case, unless its address has more peers than the newcomer's.
+    /// None yet. A peer has `patience` in any case, unless its address has more peers than the new peer's.
     pub fn new(patience: Duration) -> Self {
         Self { patience, peers: Mutex::default() }
     }
@@ -76,13 +76,13 @@ impl PendingPeers {
         PendingPeer { all: Arc::clone(self), number, evicted }
     }
 
-    /// Evicts a peer in favour of a newcomer from `address`; `false` if none has to make room for it.
+    /// Evicts a peer in favour of a new one from `address`; `false` if none has to make room for it.
     pub fn evict_for(&self, address: IpAddr, now: Instant) -> bool {
         let mut peers = self.lock();
         let of_address = peers.by_address.get(&network(address)).map_or(0, BTreeSet::len);
         let most = peers.ranked.last().map(|(count, Reverse(oldest), _)| (*count, *oldest));
         let number = most.filter(|(count, _)| *count > of_address + 1).map(|(_, oldest)| oldest);
-        // The address with the most goes first here too: it may be the newcomer's.
+        // The address with the most goes first here too: it may be the new peer's.
         let number = number
             .or_else(|| self.overdue(&peers, most.iter().map(|(_, oldest)| oldest), now))
             .or_else(|| self.overdue(&peers, peers.all.keys(), now));

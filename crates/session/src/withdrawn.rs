@@ -8,7 +8,7 @@ use crate::Delivery;
 
 /// Packet Identifiers of messages that were sent, not acknowledged, and withdrawn.
 ///
-/// Each withdrawn message has a number in [`Delivery::message`]. A message that another session has sent meanwhile has
+/// Each withdrawn message has a number in [`Delivery::message`]. A message that another session has sent since has
 /// another number or none, and is new here. Ranges take no more memory than a few messages.
 #[derive(Debug, Default)]
 pub(crate) struct Withdrawn(VecDeque<Range>);

@@ -20,7 +20,7 @@ pub(crate) struct Limits {
     publishes: Rate,
     minus_one: Rate,
     clients: PerAddress,
-    /// Addresses that many clients share, besides those of this machine.
+    /// Addresses that many clients share, without this machine's.
     shared: Vec<IpAddr>,
 }
 

@@ -94,7 +94,7 @@ impl Candidate {
         candidate
     }
 
-    /// Handles a message of the client. `size` is that of its datagram in bytes.
+    /// Handles a message of the client. `size` is the size of its datagram in bytes.
     pub fn handle_message(&mut self, message: &Message<'_>, size: usize, io: &mut Io<'_>) -> Verdict {
         self.budget = self.budget.saturating_add(REFLECTION_MAXIMUM * size);
         let mut is_time = !self.question.is_sent && !self.question.is_void;

@@ -20,7 +20,7 @@ pub(crate) struct Exchanges {
 
 /// Shows whether a sender counts its MsgIds up: two of its messages with one MsgId are then copies.
 ///
-/// Constant MsgIds, and those of a pool, come again. A sender of up to [`IdRun::LONG`] MsgIds never has a long run, and
+/// Constant MsgIds, and the MsgIds of a pool, come again. A sender of up to [`IdRun::LONG`] MsgIds never has a long run, and
 /// a pool of more uses a MsgId again when its last message is forgotten.
 #[derive(Debug, Default)]
 pub(crate) struct IdRun {
@@ -87,7 +87,7 @@ pub(crate) enum Step {
 /// A QoS 2 message that is either a new one, or a copy that the network made of the last one with its MsgId.
 ///
 /// PUBREL shows that it is new: for a copy, the client has nothing to release. PUBREC waits until a PUBREL can no longer
-/// be that of the last message.
+/// belong to the last message.
 #[derive(Debug)]
 pub(crate) struct Doubtful {
     /// When PUBREC is due; `None` once it is sent.

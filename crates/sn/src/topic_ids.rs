@@ -12,7 +12,7 @@ use crate::settings::Settings;
 /// Topic ids of one client, given one after the other `[SN-TOPICID-1]`. After 65,534 comes 1.
 ///
 /// A topic of a full table makes room for a new one, and its id stays unused: a client that still has the id for the
-/// old topic misreads no message, and no message of its own goes astray `[SN-TOPICID-6]`.
+/// old topic misreads no message, and gets all of its messages `[SN-TOPICID-6]`.
 #[derive(Debug)]
 pub(crate) struct TopicIds {
     entries: HashMap<u16, Entry, FxBuildHasher>,
@@ -89,7 +89,7 @@ pub(crate) struct Room<'a> {
 
 /// Time after its last use from which on a client's own topic makes room for others.
 const IDLE_TIME: Duration = Duration::from_secs(3600);
-/// Ids that are left out after the next one of a stored state: those of the time between its storing and a crash.
+/// Ids that are left out after the next one of a stored state: ids that were given between its storing and a crash.
 const IDS_SKIPPED: u16 = 1024;
 /// 0xFFFF is reserved `[SN-TOPICID-2]`.
 const LAST_ID: u16 = u16::MAX - 1;

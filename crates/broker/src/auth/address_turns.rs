@@ -105,7 +105,7 @@ impl State {
             }
             let Some((number, call)) = next else { continue };
             self.waiting -= 1;
-            // Work that is given up meanwhile drops its `Turn`.
+            // Work that is given up before its end drops its `Turn`.
             self.running.insert(number);
             *self.running_of.entry(address).or_default() += 1;
             let _ = call.send(());

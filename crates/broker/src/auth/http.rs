@@ -36,7 +36,7 @@ pub(super) struct Http {
 }
 
 /// Failures in a row. After many of them, from several networks, no request of these networks is made for a time. Others
-/// are probes: a stranger whose requests fail closes the door for nobody else.
+/// are probes: a stranger whose requests fail closes the door for no other client.
 #[derive(Debug, Default)]
 struct Breaker {
     failures: u32,

@@ -149,7 +149,7 @@ impl Settings {
 
     /// Takes over listeners of `before` that are closed now, for the connections that they have accepted.
     ///
-    /// Their users are those of the password files now, as far as these can be read. All rules of the ACL of their time
+    /// The password files of now have their users, as far as the files can be read. All rules of the ACL of their time
     /// stay, and rules for all listeners that deny more apply too.
     pub(super) fn keep_closed(&mut self, before: &Self) {
         let is_common = |rule: &&AclRule| rule.listener.is_none();

@@ -137,7 +137,7 @@ impl FairHead {
         self.settled = usage;
     }
 
-    /// Bytes of memory of the messages, with those of the queue itself and of the allocator.
+    /// Bytes of memory of the messages, the queue itself and the allocator's overhead.
     fn memory_bytes(&self) -> usize {
         match self.usage.messages {
             0 => 0,

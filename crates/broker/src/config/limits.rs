@@ -127,7 +127,7 @@ impl Config {
         }
     }
 
-    /// Maximum number of share groups of one owner that one topic matches; 0 = no bound.
+    /// Maximum number of one owner's share groups that a topic matches; 0 = no bound.
     pub(crate) fn groups_per_topic_maximum(&self) -> usize {
         self.limits.groups_per_topic_maximum.get() as usize
     }
@@ -184,5 +184,5 @@ impl Config {
     }
 }
 
-/// Filters that one packet may have whatever the bound on subscriptions.
+/// Filters in one packet, whatever the bound on subscriptions.
 const FILTERS_DECODED: u32 = 10_000;

@@ -53,7 +53,7 @@ pub(super) struct BusyGroup {
     pub(super) scale: ScaleView,
 }
 
-/// Sums of the groups without figures of their own.
+/// Sums of the groups without series.
 #[derive(Debug, Default)]
 pub(super) struct OtherGroups {
     pub(super) groups: usize,
@@ -198,7 +198,7 @@ impl Control {
         scale(&load, &self.arrivals.look(group.number(), &load, now), now)
     }
 
-    /// Groups with figures of their own, the busiest first, and the sum of the others.
+    /// Groups with series, the busiest first, and the sum of the others.
     ///
     /// Groups that rules name as a whole are always among them. `most` are for groups named by their share name alone,
     /// and as many for all others. Half of these places are for the oldest groups, so that new names do not displace

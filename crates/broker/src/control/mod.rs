@@ -374,7 +374,7 @@ fn load_tokens(config: &Config, is_local: bool) -> io::Result<Tokens> {
     Tokens::load(file).map_err(invalid)
 }
 
-/// Serves the admin interface, on a thread of its own.
+/// Serves the admin interface, on its thread.
 ///
 /// # Errors
 /// Tokens are needed and missing, or unusable, or the system refuses to start a thread.

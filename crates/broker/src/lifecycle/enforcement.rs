@@ -110,7 +110,7 @@ fn suspend(shared: &BrokerState, lease: &mut Lease) {
 /// other members or wait with the group; the session's own wait until they are allowed. A connection has its in-flight
 /// messages itself and checks them with [`is_forbidden`].
 ///
-/// `is_reviewed`: the rights are those of the last review, so that only the queued messages are checked.
+/// `is_reviewed`: the rights have not changed since the last review, so that only the queued messages are checked.
 pub(crate) fn review(shared: &BrokerState, lease: &mut Lease, is_reviewed: bool, now: Instant) {
     let (client, state) = (Arc::clone(&lease.client), &mut *lease.state);
     let (mut lost, mut again) = (Vec::new(), Vec::new());

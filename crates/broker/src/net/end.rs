@@ -46,7 +46,7 @@ impl End {
         match self {
             Self::Disconnect(_) => false,
             Self::Closed(error) => error.kind() == std::io::ErrorKind::InvalidData,
-            // Somebody waits for this connection's end.
+            // Another task waits for this connection's end.
             Self::Control(Control::TakenOver | Control::ShuttingDown) => false,
             _ => true,
         }

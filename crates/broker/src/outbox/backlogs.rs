@@ -27,7 +27,7 @@ pub(crate) struct Look {
     pub(crate) group: NonZeroU64,
     /// It is the last one of the round.
     pub(crate) is_last: bool,
-    /// Groups are so many that the client should forget those without a backlog.
+    /// There are enough groups for the client to forget the ones without a backlog.
     pub(crate) are_many: bool,
 }
 

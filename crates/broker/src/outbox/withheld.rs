@@ -1,7 +1,7 @@
 //! Queued messages that a connected receiver may not get at present.
 //!
 //! A missing right deletes nothing. The messages leave the queue, so that others can pass them, and join it again when the
-//! rights change or the connection ends. Then they are judged anew. Messages on disk leave memory meanwhile.
+//! rights change or the connection ends. Then they are judged anew. Until then, messages on disk leave memory.
 
 use std::sync::atomic::Ordering;
 

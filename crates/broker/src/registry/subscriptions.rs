@@ -38,7 +38,7 @@ impl Subscriptions {
         self.grants.get(filter)
     }
 
-    /// Adds a subscription, or replaces that of the same filter.
+    /// Adds a subscription, or replaces the one of the same filter.
     ///
     /// # Errors
     /// The session or the account has no room for it.

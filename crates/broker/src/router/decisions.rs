@@ -141,7 +141,7 @@ impl Drop for Decisions {
 }
 
 impl Decision {
-    /// Memory of the decision, with that of its allocations. Names are shared with the members, but may outlive them.
+    /// Memory of the decision and of its allocations. Names are shared with the members, but may outlive them.
     fn kept_bytes(&self) -> usize {
         let candidates = self.candidates.iter().map(|(name, _)| size_of::<(Text, Candidate)>() + name.len());
         size_of::<Self>() + self.topic.len() + candidates.sum::<usize>() + ALLOCATIONS_BYTES

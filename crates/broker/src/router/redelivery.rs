@@ -207,7 +207,7 @@ impl Freed {
     pub(crate) fn contains(&self, delivery: &Delivery) -> bool {
         let Some(group) = delivery.share else { return false };
         let Some(key) = ordering_key(delivery.share_key) else { return true };
-        // A message of a group that is not listed here has come since.
+        // A message of a group that is not listed here came since.
         self.0.get(&group).is_some_and(|keys| keys.contains(key))
     }
 }

@@ -74,7 +74,7 @@ pub(crate) struct GroupQueues {
     pub(crate) unread: UnreadGroups,
     /// Account of the standing groups, which pays for their entries.
     pub(crate) standing: Arc<Account>,
-    /// Bound of the groups of one owner that one topic matches; 0 = none.
+    /// Bound of one owner's groups that a topic matches; 0 = none.
     pub(crate) groups_per_topic: usize,
 }
 

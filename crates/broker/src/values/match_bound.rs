@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use rustc_hash::FxHashMap;
 use tenbin_codec::TopicFilter;
 
-/// Upper bound of the filters and share groups that one topic matches, among those of one client or one owner.
+/// Upper bound of the filters and share groups that a topic matches, among those of one client or one owner.
 ///
 /// A topic matches at most one filter of each wildcard pattern, and all share groups of that filter. So the bound is the
 /// sum over patterns of the most groups of one filter; a pattern without groups counts 1. All filters without wildcards

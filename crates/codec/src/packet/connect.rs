@@ -23,7 +23,7 @@ pub struct Connect {
     /// Protocol version of the connection.
     pub version: ProtocolVersion,
     /// Bit 7 of the protocol level, outside of the standards: the client is a bridge. It wants RETAIN of messages as
-    /// published, and none of its own messages.
+    /// published, and none of the messages that it sent.
     pub is_bridge: bool,
     /// Discard a stored session first. At 3.1.1 "Clean Session", which also discards it at the end.
     pub clean_start: bool,

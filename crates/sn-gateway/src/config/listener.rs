@@ -108,7 +108,7 @@ listener! {
     /// CONNECTs a second of one IP address; 0 = no bound.
     #[serde(deserialize_with = "within::<0, 1_000_000_000, _, _>")]
     connects_per_second_per_address: u32 = 10,
-    /// IP addresses that many clients share, such as that of a NAT. Forwarders and loopback addresses are such addresses too.
+    /// IP addresses that many clients share, such as a NAT's. Forwarders and loopback addresses are such addresses too.
     shared_addresses: Vec<IpAddr> = Vec::new(),
     /// Clients of one shared address; 0 = no bound.
     #[serde(deserialize_with = "within::<0, 16_777_216, _, _>")]

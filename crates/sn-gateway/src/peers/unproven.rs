@@ -9,9 +9,9 @@ use super::{Key, Peer, Peers};
 /// Evidence that a client receives at its address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Evidence {
-    /// Only CONNECT has come.
+    /// Only CONNECT came.
     None,
-    /// Further messages have come, which can be forged.
+    /// Further messages came, which can be forged.
     Messages,
     /// A proof.
     Proof,
@@ -29,7 +29,7 @@ pub(super) struct Unproven {
     asked: VecDeque<Key>,
 }
 
-/// Peers that one search looks at: those that sleep are passed over.
+/// Peers that a search looks at: sleeping ones are passed over.
 const LOOKS: usize = 64;
 
 impl Peers {

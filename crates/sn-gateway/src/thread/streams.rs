@@ -20,7 +20,7 @@ const READS_PER_LAP: usize = 2;
 /// Bytes of the broker's packets besides the payload of a PUBLISH. Longer ones end the connection.
 const PACKET_BYTES_MAXIMUM: u32 = 1 << 20;
 
-/// Entries of closed streams before they are removed, besides one for each stream that closes.
+/// Entries of closed streams before they are removed, and one more for each stream that closes.
 const SPARE_LEAVING: usize = 64;
 
 /// Result of one look at a stream.

@@ -145,7 +145,7 @@ fn client_that_does_not_answer_makes_room_after_the_retry_time() {
     });
     let mut late = Client::new(gateway.address());
     assert_eq!(late.connect("c", true), ReturnCode::Congestion, "both were just asked");
-    // Meanwhile one answers.
+    // One answers before that.
     clients[0].send(&Message::PingReq(PingReq { client_id: None }));
     while clients[0].receive_proven() != Message::PingResp {}
     let deadline = Instant::now() + PATIENCE;

@@ -167,7 +167,7 @@ impl GatewayPeer {
         has_room && is_known && self.may_deliver(now) && size <= SMALL && size + PINGREQ_BYTES > budget
     }
 
-    /// Counts an answer with a MsgId that nobody can guess. Two of them prove the address: they have 30 bits.
+    /// Counts an answer with a MsgId that cannot be guessed. Two of them prove the address: they have 30 bits.
     fn count_hit(&mut self, io: &mut Io<'_>) {
         if let Reach::Unproven { hits, .. } = &mut self.reach {
             *hits += 1;

@@ -180,7 +180,7 @@ enum Reach {
         budget: usize,
         /// The session began here: its messages may be sent as far as the bytes suffice.
         is_new: bool,
-        /// Answers that nobody could guess so far.
+        /// Answers so far that could not be guessed.
         hits: u8,
     },
     /// The client answered a question there.
@@ -267,7 +267,7 @@ impl GatewayPeer {
         self.is_proven() || self.inherits || self.settings().asks_credentials || self.will_update.is_some()
     }
 
-    /// Whether the topic ids and the Will are those of the client's session. Before CONNACK it may be another client's.
+    /// Whether the topic ids and the Will belong to the client's session. Before CONNACK it may be another client's.
     pub fn owns_state(&self) -> bool {
         self.was_connected || self.is_proven() || self.inherits
     }

@@ -166,7 +166,7 @@ fn messages_of_a_subscription_follow_its_suback() {
     let code = v1_2::ReturnCode::Accepted;
     rig.client(Message::RegAck(v1_2::RegAck { topic_id: 2, message_id: Some(id(1)), code }));
     assert_eq!(rig.sent().len(), 2, "c/d and xy");
-    // Unless the broker sends so many that none is to be lost.
+    // Unless the broker sends more than the buffer holds, since none is to be lost.
     rig.client(subscribe(Subscribed::Name("e/f"), 3));
     for _ in 0..100 {
         rig.broker(from_broker("xy", QoS::AtMostOnce, 0, b"many"));

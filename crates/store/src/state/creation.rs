@@ -17,7 +17,7 @@ use crate::{MessageFiles, Sync};
 /// database without any data is a beginning, and with them it is a damaged one.
 ///
 /// # Errors
-/// The directory cannot be read, or it, or that of an unfinished state, has an entry that the database does not make.
+/// The directory cannot be read, or it, or the directory of an unfinished state, has an entry that the database does not make.
 pub(super) fn is_due(path: &Path, messages: MessageFiles) -> Result<bool, BackendError> {
     let is_due = entries(path)?.next().is_none()
         || (messages.is_empty()
@@ -126,7 +126,7 @@ fn is_of_unfinished(below: &[&str], entry: &Metadata) -> bool {
     }
 }
 
-/// Whether there is a table besides those of keyspace 0, in which the database lists the others.
+/// Whether there is a table outside of keyspace 0, in which the database lists the others.
 fn has_tables(keyspaces: &Path) -> io::Result<bool> {
     for keyspace in entries(keyspaces)?.filter(|keyspace| keyspace.is_dir()) {
         let has_some = entries(&keyspace.join("tables"))?.next().is_some();

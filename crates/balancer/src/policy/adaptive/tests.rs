@@ -419,7 +419,7 @@ fn member_without_acknowledgements_gets_few_messages() {
         let loads = [telling(1), silent];
         let given = |count| late(&loads, waiting, count).iter().filter(|&&index| index == Some(1)).count();
         assert_eq!(given(1000), 4, "{receive_maximum} {waiting}");
-        // Alone it gets as many as it takes.
+        // Alone it gets all that it takes.
         loads[0].set_availability(Availability::Offline);
         assert_eq!(given(1000), if receive_maximum == 0 { 1000 } else { 496 });
     }

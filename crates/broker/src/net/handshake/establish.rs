@@ -155,7 +155,7 @@ impl PendingClient {
     /// Rejects a client that the broker does not serve; else returns its Client Identifier, and the assigned one if the
     /// client sent none.
     fn admit(&self, shared: &BrokerState) -> Result<(Text, Option<Text>), Refusal> {
-        // The address of a datagram may be forged, and its gateway has rates of its own.
+        // The address of a datagram may be forged, and its gateway has its rates.
         let is_datagram = self.origin.transport == TransportProtocol::MqttSn;
         if !is_datagram && !shared.admission.may_connect(self.origin.peer.address(), Instant::now()) {
             shared.metrics.connects_rate_limited.add(1);
@@ -265,7 +265,7 @@ fn charge_session(shared: &BrokerState, client_id: &Text, account: &Arc<Account>
 
 /// Connects the session's queue: from here on it fills for this connection.
 ///
-/// `is_renewed`: the client's rights may differ from those of its last connection. `is_reviewed`: the session has been
+/// `is_renewed`: the client's rights may have changed since its last connection. `is_reviewed`: the session has been
 /// reviewed by its present rights.
 async fn attach(
     shared: &BrokerState,

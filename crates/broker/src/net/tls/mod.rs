@@ -75,7 +75,7 @@ impl Tls {
     /// Performs the handshake; an error comes with the stream, if that has an end to come.
     ///
     /// The ClientHello is read before the first turn, and costs memory only. So peers that say nothing, or say it slowly,
-    /// keep nobody waiting.
+    /// keep no other client waiting.
     async fn handshake<S: Stream>(
         &self,
         stream: Counted<S>,

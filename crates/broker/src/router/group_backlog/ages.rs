@@ -124,7 +124,7 @@ impl SharedGroup {
     }
 
     /// Drops and counts some messages that have waited too long, and returns whether there may be more. Publishers wait
-    /// for the lock meanwhile.
+    /// for the lock in between.
     pub(in super::super) fn drop_overdue(self: &Arc<Self>, now: Instant) -> bool {
         let Some(longest) = self.longest_wait() else { return false };
         let store = self.queues.durable.as_ref().zip(self.stored());

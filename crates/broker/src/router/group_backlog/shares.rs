@@ -1,7 +1,7 @@
 //! Room in a group backlog for each publisher: one that fills it does not shut out the others.
 //!
 //! A full backlog refuses only publishers that have much of it. The others have a quarter of the limit more, of which
-//! each may take as much as it leaves free. So every publisher finds room that has little there.
+//! each may take the same amount as it leaves free. So every publisher finds room that has little there.
 
 use std::collections::BTreeMap;
 
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(shares.of(1, usage(50)), usage(0));
         (100..200).for_each(|messages| shares.add(1, 100, usage(messages)));
         (200..220).for_each(|messages| shares.add(2, 100, usage(messages)));
-        // Of the first 100 nobody knows the publishers.
+        // The publishers of the first 100 are unknown.
         assert_eq!([1, 2, 3].map(|publisher| shares.of(publisher, usage(220)).messages), [100, 20, 0]);
         assert_eq!(shares.of(1, usage(110)), usage(50));
         assert_eq!([1, 2, 3].map(|publisher| shares.is_small(publisher, usage(220))), [false, true, true]);
