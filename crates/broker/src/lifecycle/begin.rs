@@ -18,6 +18,8 @@ use crate::slices::Pauses;
 #[derive(Debug)]
 pub(crate) struct Beginning<'a> {
     pub(crate) clean_start: bool,
+    /// The client may not have a session that exists.
+    pub(crate) must_be_new: bool,
     /// How long the session outlives it.
     pub(crate) expiry: SessionExpiry,
     pub(crate) will: Option<&'a Will>,

@@ -46,6 +46,8 @@ pub(crate) enum NoClaim {
     Superseded,
     /// The session is another user's, or a user waits for its end.
     NotOurs,
+    /// The session exists, and the claimant may only begin one.
+    Exists,
 }
 
 /// A claimed session.
@@ -67,7 +69,7 @@ impl ClientRegistry {
     /// untouched, unless a user wants the Client Identifier of an anonymous client.
     pub(crate) async fn claim(&self, socket: &Principal, new: impl Fn(u64) -> Client) -> Result<Claimed, NoClaim> {
         loop {
-            let client = self.find_or_insert(&socket.client_id, &new);
+            let (client, _) = self.find_or_insert(&socket.client_id, &new);
             if client.rights.yield_to(socket) {
                 let lease = client.displace().await;
                 // Its last owner may have ended it.
@@ -93,9 +95,16 @@ impl ClientRegistry {
         }
     }
 
+    /// Claims a session that does not exist yet, and is made with `new`.
+    pub(crate) fn claim_new(&self, socket: &Principal, new: impl Fn(u64) -> Client) -> Result<Claimed, NoClaim> {
+        let (client, is_new) = self.find_or_insert(&socket.client_id, new);
+        let lease = if is_new { client.try_lease() } else { None };
+        lease.map(Claimed::Ours).ok_or(NoClaim::Exists)
+    }
+
     /// Makes a session of the last run with `new`, which gets its number.
     pub(crate) fn restore(&self, id: &Text, new: impl Fn(u64) -> Client) -> Arc<Client> {
-        self.find_or_insert(id, new)
+        self.find_or_insert(id, new).0
     }
 
     /// The session of this Client Identifier.
@@ -143,11 +152,14 @@ impl ClientRegistry {
         self.last_number.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    fn find_or_insert(&self, id: &Text, new: impl Fn(u64) -> Client) -> Arc<Client> {
+    /// The session of this Client Identifier, and whether it was made here.
+    fn find_or_insert(&self, id: &Text, new: impl Fn(u64) -> Client) -> (Arc<Client>, bool) {
         if let Some(client) = self.clients.get(id) {
-            return Arc::clone(&client);
+            return (Arc::clone(&client), false);
         }
+        let mut is_new = false;
         let make = || {
+            is_new = true;
             let client = Arc::new(new(self.next_number()));
             // Under the lock of the shard, so that the removal comes later.
             #[cfg(feature = "admin")]
@@ -156,7 +168,7 @@ impl ClientRegistry {
             }
             client
         };
-        Arc::clone(&self.clients.entry(id.clone()).or_insert_with(make))
+        (Arc::clone(&self.clients.entry(id.clone()).or_insert_with(make)), is_new)
     }
 }
 
@@ -209,6 +221,19 @@ mod tests {
             let claimed = waits.await.unwrap();
             assert!(matches!(claimed, Claimed::Others(_)) == is_another, "{claimed:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn claim_of_a_new_session_takes_none_that_exists() {
+        let registry = ClientRegistry::default();
+        let inside = anonymous("inside");
+        let new = |number| client(&inside, number);
+        let Ok(Claimed::Ours(owner)) = registry.claim_new(&inside, new) else { panic!("it is new") };
+        assert!(matches!(registry.claim_new(&inside, new), Err(NoClaim::Exists)), "it has an owner");
+        let session = Arc::clone(&owner.client);
+        drop(owner);
+        assert!(matches!(registry.claim_new(&inside, new), Err(NoClaim::Exists)), "its owner is away");
+        assert!(session.try_lease().is_some(), "the claims have changed nothing");
     }
 
     #[tokio::test]

@@ -76,9 +76,8 @@ impl PendingClient {
             return Err(ReasonCode::NotAuthorized.into());
         }
         // The sender may not take a session over, such as a client of MQTT-SN whose address may be forged.
-        if NewSession::is_required(&connect.properties.user_properties)
-            && shared.registry.contains(&principal.client_id)
-        {
+        let must_be_new = NewSession::is_required(&connect.properties.user_properties);
+        if must_be_new && shared.registry.contains(&principal.client_id) {
             return Err(ReasonCode::ClientIdentifierNotValid.into());
         }
         let mut negotiated =
@@ -90,6 +89,7 @@ impl PendingClient {
         let charge = charge_session(shared, &principal.client_id, &account)?;
         let beginning = Beginning {
             clean_start: connect.clean_start,
+            must_be_new,
             expiry: negotiated.session_expiry,
             will: will.as_deref().map(|will| &will.will),
             arrived_at,

@@ -23,7 +23,11 @@ pub(super) async fn claim(
     let new_client = |number| shared.new_client(principal, number, Instant::now());
     let mut place = None;
     loop {
-        match shared.registry.claim(principal, new_client).await {
+        let claimed = match beginning.must_be_new {
+            true => shared.registry.claim_new(principal, new_client),
+            false => shared.registry.claim(principal, new_client).await,
+        };
+        match claimed {
             Ok(Claimed::Ours(lease)) => return Ok((lease, place)),
             Ok(Claimed::ToEnd(lease)) => {
                 let now = Instant::now();
@@ -40,6 +44,7 @@ pub(super) async fn claim(
                 lifecycle::displace(shared, lease, now).await;
             }
             Err(NoClaim::Superseded) => return Err(ReasonCode::ServerBusy),
+            Err(NoClaim::Exists) => return Err(ReasonCode::ClientIdentifierNotValid),
             Ok(Claimed::Others(lease)) => {
                 lifecycle::give_back(shared, lease, Instant::now()).await;
                 return Err(not_ours(peer, &principal.client_id));
