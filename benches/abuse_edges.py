@@ -1,9 +1,10 @@
 """Attacks of `benches/abuse` on logins, operators and the room of share groups. Each canary is one of those who suffer."""
 
+import asyncio
 import http.client
-import http.server
 import itertools
 import json
+import re
 import socket
 import ssl
 import threading
@@ -153,9 +154,9 @@ class AskedLogins(Visits):
     """Logins by a service, which answers for the canary alone."""
 
     def __init__(self, port):
-        service = http.server.ThreadingHTTPServer(("127.0.0.3", port), LoginService)
-        service.daemon_threads = True
-        threading.Thread(target=service.serve_forever, daemon=True).start()
+        begun = threading.Event()
+        threading.Thread(target=lambda: asyncio.run(serve_logins(port, begun)), daemon=True).start()
+        begun.wait(10)
         super().__init__(port)
 
     def visit(self):
@@ -163,19 +164,26 @@ class AskedLogins(Visits):
             log_in(stream, user="visitor")
 
 
-class LoginService(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+async def serve_logins(port, begun):
+    server = await asyncio.start_server(answer_logins, "127.0.0.3", port, backlog=512)
+    begun.set()
+    await server.serve_forever()
 
-    def do_POST(self):
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if asked["client_id"] != "visitor":
-            time.sleep(10)
-        self.send_response(204 if asked["client_id"] == "visitor" else 500)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
 
-    def log_message(self, *_):
+async def answer_logins(reader, writer):
+    try:
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(re.search(rb"content-length: *([0-9]+)", head.lower())[1])
+            asked = json.loads(await reader.readexactly(length))
+            if asked["client_id"] != "visitor":
+                await reader.read()  # until the broker gives up
+                return
+            writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+    except (asyncio.IncompleteReadError, OSError):
         pass
+    finally:
+        writer.close()
 
 
 class Probes(Visits):
@@ -291,3 +299,15 @@ def add(attack):
             client.socket.sendall(b"".join(mqtt.publish(f"denied/{number}", b"x") for number in range(1000)))
             packets += 1000
         stage.note("messages", packets)
+
+    @attack("edges")
+    def small_packets(stage):
+        """One client sends PINGREQs, 30,000 at a time"""
+        client, rounds = stage.client("pinging"), 0
+        while stage.goes_on():
+            client.socket.sendall(b"\xc0\x00" * 30_000)
+            answers = 0
+            while answers < 60_000:
+                answers += len(client.socket.recv(1 << 16))
+            rounds += 1
+        stage.note("packets", 30_000 * rounds)

@@ -38,3 +38,29 @@ async fn in_memory_client_is_closed_without_listener() {
     broker.serve(other_end, PEER);
     assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
 }
+
+/// What has been read at once may be thousands of small packets.
+#[tokio::test]
+async fn others_are_served_between_small_packets() {
+    const PACKETS: usize = 20_000;
+    const PINGREQ: &[u8] = &[0xC0, 0];
+    let config = Config { listen: vec![([127, 0, 0, 1], 0).into()], ..Config::default() };
+    let broker = Broker::builder().config(config).start().await.unwrap();
+    let mut clients = Vec::new();
+    for client_id in [b'a', b'b'] {
+        let (mut stream, other_end) = duplex(1 << 20);
+        broker.serve(other_end, PEER);
+        let connect = [b"\x10\x0d\0\x04MQTT\x04\x02\0\0\0\x01", &[client_id][..]].concat();
+        exchange(&mut stream, &connect, &[0x20, 2, 0, 0]).await;
+        clients.push(stream);
+    }
+    let [busy, other] = &mut clients[..] else { unreachable!() };
+    busy.write_all(&PINGREQ.repeat(PACKETS)).await.unwrap();
+    exchange(other, PINGREQ, &[0xD0, 0]).await;
+    let mut came = vec![0; 2 * PACKETS];
+    let before = busy.read(&mut came).await.unwrap();
+    assert!(before <= came.len() / 4, "{} answers before that of the other client", before / 2);
+    busy.read_exact(&mut came[before..]).await.unwrap();
+    assert_eq!(came, [0xD0, 0].repeat(PACKETS));
+    broker.shutdown().await;
+}

@@ -124,8 +124,13 @@ fn will_is_stored_again_after_refused_connect() {
 
         let mut lease = shared.registry.find(&Text::from_static("m")).unwrap().try_lease().unwrap();
         lease.state.will.as_mut().unwrap().due = now;
-        let beginning =
-            Beginning { clean_start: false, must_be_new: false, expiry: SessionExpiry::Never, will: None, arrived_at: now - HOUR };
+        let beginning = Beginning {
+            clean_start: false,
+            must_be_new: false,
+            expiry: SessionExpiry::Never,
+            will: None,
+            arrived_at: now - HOUR,
+        };
         lease.state.left_at = None;
         let begun = lifecycle::begin(&shared, &mut lease, &beginning, now).await;
         durable.wait_for_state();
