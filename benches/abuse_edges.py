@@ -4,6 +4,7 @@ import asyncio
 import http.client
 import itertools
 import json
+import os
 import re
 import socket
 import ssl
@@ -90,7 +91,7 @@ class Visits:
         while True:
             try:
                 return self.visit()
-            except OSError:
+            except (OSError, mqtt.Broken):
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
@@ -154,9 +155,10 @@ class AskedLogins(Visits):
     """Logins by a service, which answers for the canary alone."""
 
     def __init__(self, port):
-        begun = threading.Event()
-        threading.Thread(target=lambda: asyncio.run(serve_logins(port, begun)), daemon=True).start()
-        begun.wait(10)
+        parent = os.getpid()
+        if os.fork() == 0:  # as its threads would hold the canary up
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+            asyncio.run(serve_logins(port, parent))
         super().__init__(port)
 
     def visit(self):
@@ -164,10 +166,12 @@ class AskedLogins(Visits):
             log_in(stream, user="visitor")
 
 
-async def serve_logins(port, begun):
-    server = await asyncio.start_server(answer_logins, "127.0.0.3", port, backlog=512)
-    begun.set()
-    await server.serve_forever()
+async def serve_logins(port, parent):
+    """Serves until the canary has ended."""
+    async with await asyncio.start_server(answer_logins, "127.0.0.3", port, backlog=512):
+        while os.getppid() == parent:
+            await asyncio.sleep(0.5)
+        os._exit(0)
 
 
 async def answer_logins(reader, writer):
