@@ -98,7 +98,7 @@ async fn acknowledgements_carry_a_report_when_it_is_due() {
                 reporter.started();
             }
         }
-        assert!(before.elapsed() >= Duration::from_millis(600) && messages > 3, "not every one: {messages}");
+        assert!(before.elapsed() >= Duration::from_millis(600), "one in each interval, and not in each of {messages}");
         for report in reports {
             let expected = match mode {
                 AcknowledgeMode::Manual => {

@@ -12,6 +12,9 @@ use tenbin_codec::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+/// Longest wait for an event before a test fails. Only failing tests wait so long.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
 pub(crate) struct Server(TcpListener);
 
 impl Server {
@@ -144,7 +147,7 @@ pub(crate) async fn next_message(events: &mut Events) -> Message {
     }
 }
 
-/// Awaits a future, with a time limit far above any expected duration.
+/// Awaits a future for at most [`PATIENCE`].
 pub(crate) async fn within<F: Future>(future: F) -> F::Output {
-    tokio::time::timeout(Duration::from_secs(30), future).await.expect("in time")
+    tokio::time::timeout(PATIENCE, future).await.expect("in time")
 }
