@@ -260,11 +260,11 @@ async fn client_ends_when_its_only_gateway_is_gone() {
 async fn search_finds_a_gateway_by_its_address() {
     let gateway = TestGateway::start(false).await;
     let target = gateway.address.parse().expect("an address");
-    let terms = Search { target, interface: None, radius: 0, wait: LONG / 200, enough: 1 };
-    let found = search(&terms).await.expect("sockets");
+    let terms = |wait| Search { target, interface: None, radius: 0, wait, enough: 1 };
+    let found = search(&terms(LONG)).await.expect("sockets");
     assert_eq!(found.iter().map(|gateway| (gateway.id, gateway.address)).collect::<Vec<_>>(), [(9, target)]);
     drop(gateway);
-    assert_eq!(search(&terms).await.expect("sockets"), []);
+    assert_eq!(search(&terms(LONG / 200)).await.expect("sockets"), []);
 }
 
 /// A socket on the loopback interface for clients, whose multicast datagrams stay there.

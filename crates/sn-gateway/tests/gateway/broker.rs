@@ -75,7 +75,7 @@ fn lost_client_leaves_the_broker_without_disconnect() {
     let broker = FakeBroker::start();
     let gateway = gateway(broker.address, "", "");
     let mut client = Client::new(gateway.address());
-    client.send(&Message::Connect(Connect { will: false, clean_session: false, duration: 1, client_id: "sensor" }));
+    client.send(&Message::Connect(Connect { will: false, clean_session: false, duration: 3, client_id: "sensor" }));
     assert_eq!(broker.connect().client_id, "sensor");
     assert_eq!(client.receive(), Message::ConnAck(ReturnCode::Accepted));
     // A second datagram shows that the address is no forged one.

@@ -53,6 +53,18 @@ impl Client {
         Message::decode(self.receive_bytes()).expect("a message")
     }
 
+    /// The next message after repeated questions whether the client is there, which are answered: the gateway asks again
+    /// after 0.7 s.
+    fn receive_answer(&mut self) -> Message<'_> {
+        loop {
+            let size = self.receive_bytes().len();
+            match Message::decode(&self.buffer[..size]) {
+                Ok(Message::PingReq(_)) => self.send(&Message::PingResp),
+                _ => return Message::decode(&self.buffer[..size]).expect("a message"),
+            }
+        }
+    }
+
     /// The next message after the questions whether the client is there, which are answered.
     pub(crate) fn receive_proven(&mut self) -> Message<'_> {
         loop {
@@ -107,7 +119,7 @@ impl Client {
 
     pub(crate) fn connect(&mut self, client_id: &str, clean_session: bool) -> ReturnCode {
         self.send(&Message::Connect(Connect { will: false, clean_session, duration: 60, client_id }));
-        match self.receive() {
+        match self.receive_answer() {
             Message::ConnAck(code) => code,
             other => panic!("{other:?}"),
         }
@@ -144,7 +156,7 @@ impl Client {
 
     pub(crate) fn register(&mut self, topic: &str) -> u16 {
         self.send(&Message::Register(Register { topic_id: 0, message_id: MessageId::new(7), topic }));
-        match self.receive() {
+        match self.receive_answer() {
             Message::RegAck(ack) => {
                 assert_eq!(ack.code, ReturnCode::Accepted);
                 ack.topic_id

@@ -255,7 +255,7 @@ fn keep_alive_of_the_new_connection_is_the_broker_s() {
 #[test]
 fn trunk_goes_on_after_a_refused_will() {
     let Stand { broker: _broker, gateway, mut client, mut trunk, .. } = stand();
-    let _lost = with_will(&gateway, "lost", b"a will");
+    let _lost = with_will(&gateway, "lost", 2, b"a will");
     let will = trunk.receive_publish();
     assert_eq!((will.topic.as_bytes(), &will.payload[..]), (&b"gone"[..], &b"a will"[..]));
     let id = will.packet_id.expect("QoS 1 has one");
