@@ -14,7 +14,7 @@ use crate::exchange::{Load, mqtt_client};
 use crate::relay::{Relay, Report, Sender};
 use crate::sensor::{QOS_1, QOS_2, Sensor};
 use crate::support::{BrokerProcess, DataDirectory, GatewayProcess, PATIENCE, RawClient, lasting, seed};
-use crate::{LISTENER, built_in, sn_address};
+use crate::{LISTENER, built_in_with, sn_address};
 
 const LOAD: Load = Load { clients: 20, each: 20 };
 /// Acknowledged messages of the clients after which the gateway is killed.
@@ -53,6 +53,11 @@ struct Separate {
     process: Option<GatewayProcess>,
 }
 
+/// Clients without repetitions must answer in time beside the load, so that the gateway repeats for 4 s.
+fn listener() -> String {
+    format!("{LISTENER}retries = 20\n")
+}
+
 impl BuiltIn {
     fn start() -> Self {
         let mut stand = Self { directory: DataDirectory::new(), gateway: ([127, 0, 0, 1], 0).into(), broker: None };
@@ -83,7 +88,7 @@ impl Stand for BuiltIn {
     }
 
     fn restart(&mut self) {
-        let file = built_in(self.gateway);
+        let file = built_in_with(self.gateway, &listener());
         let arguments = ["--data", self.directory.path_text(), "--config", file.path()];
         let broker = BrokerProcess::start_exactly(&arguments);
         self.gateway = sn_address(&broker);
@@ -123,7 +128,7 @@ impl Stand for Separate {
 
     fn restart(&mut self) {
         let arguments = ["--state", self.directory.path_text()];
-        let process = GatewayProcess::start(self.broker.address(), self.gateway, LISTENER, &arguments);
+        let process = GatewayProcess::start(self.broker.address(), self.gateway, &listener(), &arguments);
         self.gateway = process.address;
         self.process = Some(process);
     }

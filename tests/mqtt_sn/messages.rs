@@ -80,7 +80,7 @@ fn stopping_broker_says_goodbye() {
 fn share_group_has_members_of_both_protocols() {
     let (broker, gateway) = broker();
     let group = share("workers", "jobs/+");
-    let mut sensor = Sensor::connect(gateway, "sensor", CLEAN, 1);
+    let mut sensor = Sensor::connect(gateway, "sensor", CLEAN, 4);
     sensor.subscribe(&group, QOS_1);
     let mut publisher = broker.v5("publisher");
     publisher.publish("jobs/1", "alone", QoS::AtLeastOnce);

@@ -90,15 +90,18 @@ impl Sensor {
         self.next_message_and_registers().0
     }
 
-    /// As [`Sensor::next_message`], and returns the number of registrations before it. Copies are acknowledged again.
+    /// As [`Sensor::next_message`], and returns the number of registrations before it. Copies of all messages are
+    /// acknowledged again: a gateway repeats its messages to a client that a busy machine keeps from answering.
     pub(crate) fn next_message_and_registers(&mut self) -> (Option<String>, usize) {
         let (mut registers, mut unreleased) = (0, None);
+        let mut last_register = Vec::new();
         loop {
             let datagram = self.receive();
             match datagram[0] {
                 0x0A => {
-                    registers += 1;
+                    registers += usize::from(last_register != datagram);
                     self.send(0x0B, &[&datagram[1..5], &[0]].concat());
+                    last_register = datagram;
                 }
                 0x0C => {
                     let (flags, id) = (datagram[1], [datagram[4], datagram[5]]);

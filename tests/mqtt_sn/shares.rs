@@ -8,19 +8,24 @@ use tenbin_codec::QoS;
 
 use crate::sensor::{CLEAN, QOS_1, Sensor};
 use crate::support::{BrokerProcess, ConfigFile, GatewayProcess, PATIENCE, RawClient, share};
-use crate::{LISTENER, built_in, sn_address};
+use crate::{LISTENER, built_in, built_in_with, sn_address};
 
 const JOBS: &str = "jobs/pump";
 /// Messages that others acknowledge while the slow member works on one.
 const SLOWNESS: usize = 8;
 
-/// The broker's own gateway, and a separate one.
+/// The broker's own gateway, and a separate one, which soon repeat messages.
 pub(crate) fn stands() -> Vec<(BrokerProcess, Option<GatewayProcess>)> {
-    let file = built_in(([127, 0, 0, 1], 0).into());
+    stands_with(LISTENER)
+}
+
+/// As [`stands`], with these keys of the gateways.
+fn stands_with(listener: &str) -> Vec<(BrokerProcess, Option<GatewayProcess>)> {
+    let file = built_in_with(([127, 0, 0, 1], 0).into(), listener);
     let built_in = BrokerProcess::start_exactly(&["--config", file.path()]);
     let file = ConfigFile::new("");
     let broker = BrokerProcess::start(&["--config", file.path()]);
-    let gateway = GatewayProcess::start(broker.address(), ([127, 0, 0, 1], 0).into(), LISTENER, &[]);
+    let gateway = GatewayProcess::start(broker.address(), ([127, 0, 0, 1], 0).into(), listener, &[]);
     vec![(built_in, None), (broker, Some(gateway))]
 }
 
@@ -85,7 +90,8 @@ fn state_of(report: &Value, client_id: &str) -> String {
 #[test]
 fn shares_follow_the_speed_of_members() {
     const MESSAGES: usize = 120;
-    for (broker, gateway) in stands() {
+    // Nothing is repeated while the slow member works.
+    for (broker, gateway) in stands_with("retry_seconds = 60\n") {
         let at = address(&broker, gateway.as_ref());
         let (mut fast, mut slow) = (member(at, "fast"), member(at, "slow"));
         let mut mqtt = mqtt_member(&broker, "mqtt");

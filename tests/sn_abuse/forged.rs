@@ -149,6 +149,7 @@ fn forged_messages_of_every_type_change_no_session() {
                 // Each alone, and all of them in a row.
                 for message in &messages {
                     Source::at(address, gateway).send(message);
+                    active_got.extend(active.attend());
                 }
                 let mut source = Source::at(address, gateway);
                 target.flood(&mut source, messages.clone());
