@@ -365,8 +365,8 @@ fn killed_controller_or_connection_leaves_nothing_on_nodes() {
         };
         let clean = || hosts.nodes.iter().all(|node| !hosts.leftovers(node).iter().any(is_own));
         let took = eventually("the undo on all nodes", clean);
-        // Silence of 5 s, and the undo itself on a busy machine.
-        assert!(took < Duration::from_secs(20), "{part}: {took:.1?}");
+        // Silence of 5 s, and the undo itself on a busy machine. Without the end by silence, connections last for hours.
+        assert!(took < PATIENCE / 2, "{part}: {took:.1?}");
         let exit = controller.wait().expect("its end");
         println!("{part}: undone after {took:.1?}, controller ended after {:.1?}", begin.elapsed());
         let printed = fs::read_to_string(hosts.path("printed")).expect("text");

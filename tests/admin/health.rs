@@ -51,11 +51,12 @@ fn stopping_broker_is_not_ready() {
 }
 
 #[test]
-fn health_answers_within_100_ms_while_clients_connect() {
+fn health_answers_soon_while_clients_connect() {
     let stage = Stage::start(&[]);
+    let mut client = stage.broker.v5("client");
     let address = stage.broker.address();
     let is_over = std::sync::atomic::AtomicBool::new(false);
-    let slowest = std::thread::scope(|scope| {
+    let (health, ping) = std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
@@ -65,19 +66,24 @@ fn health_answers_within_100_ms_while_clients_connect() {
                 }
             });
         }
-        let mut times: Vec<_> = (0..20)
-            .map(|_| {
-                let asked_at = Instant::now();
-                assert_eq!((stage.get("/healthz").status, stage.get("/readyz").status), (200, 200));
-                asked_at.elapsed() / 2
-            })
-            .collect();
+        let times = (0..20).map(|_| {
+            let asked_at = Instant::now();
+            assert_eq!((stage.get("/healthz").status, stage.get("/readyz").status), (200, 200));
+            let (health, pinged_at) = (asked_at.elapsed() / 2, Instant::now());
+            client.settle();
+            (health, pinged_at.elapsed())
+        });
+        let times: (Vec<_>, Vec<_>) = times.unzip();
         is_over.store(true, std::sync::atomic::Ordering::Relaxed);
-        times.sort();
-        times[times.len() / 2]
+        (median(times.0), median(times.1))
     });
-    // The median, since a loaded machine may stop any process for a while.
-    assert!(slowest < Duration::from_millis(100), "{slowest:?}");
+    // Medians, since a loaded machine may stop any process for a while. There a connected client waits too.
+    assert!(health < Duration::from_millis(100).max(10 * ping), "{health:?}, and {ping:?} of a connected client");
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
 }
 
 #[test]
