@@ -92,9 +92,9 @@ fn mqtt_3_1_2_8_a_protocol_error_publishes_the_will() {
 #[test]
 fn mqtt_3_1_2_8_a_delayed_will_comes_after_its_delay() {
     let (broker, mut heir) = broker_and_heir();
+    let client = broker.connect(delayed(1, u32::MAX));
     let ended = Instant::now();
-    broker.connect(delayed(1, u32::MAX)).cut();
-    heir.expect_nothing_waiting();
+    client.cut();
     assert_eq!(heir.receive_message().payload, "delayed");
     let waited = ended.elapsed();
     assert!(waited > Duration::from_millis(950), "{waited:?}");
@@ -103,9 +103,9 @@ fn mqtt_3_1_2_8_a_delayed_will_comes_after_its_delay() {
 #[test]
 fn mqtt_3_1_2_8_delayed_will_is_published_at_session_end() {
     let (broker, mut heir) = broker_and_heir();
+    let client = broker.connect(delayed(1000, 1));
     let ended = Instant::now();
-    broker.connect(delayed(1000, 1)).cut();
-    heir.expect_nothing_waiting();
+    client.cut();
     assert_eq!(heir.receive_message().payload, "delayed");
     let waited = ended.elapsed();
     assert!(waited > Duration::from_millis(950), "{waited:?}");

@@ -1,6 +1,6 @@
 //! Limits on counts.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tenbin_codec::{Connect, Packet, ProtocolVersion, Publish, QoS, ReasonCode, Subscribe};
 
@@ -157,7 +157,7 @@ fn unacknowledged_messages_to_a_client() {
             publisher.publish("t", &number.to_string(), QoS::AtLeastOnce);
         }
         let first = (0..3).map(|_| client.receive_publish()).collect::<Vec<_>>();
-        client.expect_nothing_for(Duration::from_millis(100));
+        client.expect_nothing_waiting();
         first.iter().for_each(|publish| client.acknowledge(publish));
         for number in 3..10 {
             assert_eq!(client.receive_message().payload, number.to_string());
