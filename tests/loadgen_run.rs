@@ -108,7 +108,7 @@ fn publishers_and_subscribers_can_be_in_programs_of_their_own() {
     let text = run("--subscribers 0 --messages 20 --topic part/{topic} --topics 20 --retain");
     assert_eq!(values(&text, "Number of published messages"), ["20"]);
     assert_eq!(values(&text, "Number of received messages"), ["0"]);
-    let text = run("--publishers 0 --filter part/+ --subscriber-timeout 500ms --time 10");
+    let text = run("--publishers 0 --filter part/+ --subscriber-timeout 5s --time 60");
     assert_eq!(values(&text, "Number of published messages"), ["0"]);
     assert_eq!(values(&text, "Number of received messages"), ["20"]);
     let [latency] = values(&text, "Average latency [ms]")[..] else { panic!("one: {text}") };

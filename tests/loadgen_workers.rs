@@ -195,7 +195,7 @@ fn workers_with_sessions_lose_nothing_by_cuts() {
         plan.audiences = vec![group("workers", 3, 1, Work::new(vec![worker]))];
         plan.cuts = cuts(CutWhose::Subscribers);
         // How long to wait for repeated messages.
-        plan.schedule.subscriber_timeout = Duration::from_secs(2);
+        plan.schedule.subscriber_timeout = Duration::from_secs(5);
         let outcome = run(&plan);
         assert_eq!((outcome.verdict.expected, outcome.verdict.lost), (400, 0));
         let connections = outcome.connections;

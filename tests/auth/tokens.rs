@@ -168,7 +168,7 @@ fn renewed_token_keeps_the_connection() {
     assert!(matches!(client.wait_for(PacketType::Auth), Packet::Auth(auth) if is_success(&auth)));
     client.expect_nothing_for(Duration::from_secs(5));
     // Renewal to an earlier end counts too.
-    renewed(&mut client, until(2));
+    renewed(&mut client, until(5));
     assert!(matches!(client.wait_for(PacketType::Auth), Packet::Auth(auth) if is_success(&auth)));
     client.expect_end(ReasonCode::MaximumConnectTime);
 

@@ -24,7 +24,7 @@ fn a_connection_without_connect_is_closed_in_time() {
 
 #[test]
 fn slow_bytes_do_not_prolong_the_connect_timeout() {
-    let file = ConfigFile::new("[connections]\nconnect_timeout_ms = 300");
+    let file = ConfigFile::new("[connections]\nconnect_timeout_ms = 3000");
     let broker = BrokerProcess::start(&["--config", file.path()]);
     let opened = Instant::now();
     let mut client = broker.open(ProtocolVersion::V5);
@@ -33,7 +33,7 @@ fn slow_bytes_do_not_prolong_the_connect_timeout() {
         client.try_send_bytes(b"c");
         assert!(opened.elapsed() < PATIENCE, "still open");
     }
-    assert!(opened.elapsed() >= Duration::from_millis(290));
+    assert!(opened.elapsed() >= Duration::from_millis(2900));
     broker.assert_serves();
 }
 

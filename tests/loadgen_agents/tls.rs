@@ -205,9 +205,9 @@ fn idle_connections_use_tls_and_come_back_with_it() {
     let (broker, authority) = (BrokerProcess::start(&[]), Authority::new("tests"));
     let guard = authority.guard(broker.address(), false);
     let mut command = run(&guard);
-    command.args(["--ca", &authority.path("root.pem"), "--publishers", "0", "--subscribers", "0", "--time", "4"]);
-    // Silent connections that are not cut are closed after 3 s.
-    command.args(["--conns", "60", "--session-expiry", "60s", "--keep-alive", "2", "--cut", "idle:200ms/20ms"]);
+    command.args(["--ca", &authority.path("root.pem"), "--publishers", "0", "--subscribers", "0", "--time", "8"]);
+    // Silent connections that are not cut are closed after 6 s.
+    command.args(["--conns", "60", "--session-expiry", "60s", "--keep-alive", "4", "--cut", "idle:200ms/20ms"]);
     let connections = &summary(command)["connections"];
     let cut = connections["cut"].as_u64().expect("a number");
     assert!(cut >= 5 && connections["sessions_present"].as_u64() == Some(cut), "{connections}");

@@ -377,7 +377,7 @@ mod tests {
                     // The test has given up if the channel is closed.
                     let _ = done.send(());
                 });
-                finished.recv_timeout(Duration::from_secs(10)).expect("a reader does not wait for the writer");
+                finished.recv_timeout(Duration::from_secs(60)).expect("a reader does not wait for the writer");
             });
         }
     }

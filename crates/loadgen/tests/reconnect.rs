@@ -27,7 +27,7 @@ fn plan(broker: &SessionBroker, qos: u8) -> Plan {
         doors: Doors::OneSystem,
         on_lost: OnLost::Reconnect { first: Duration::from_millis(2), most: Duration::from_millis(50) },
         connection: ConnectionOptions { session_expiry, ..ConnectionOptions::new("again") },
-        schedule: Schedule { subscriber_timeout: Duration::from_secs(2), ..Schedule::default() },
+        schedule: Schedule { subscriber_timeout: Duration::from_secs(5), ..Schedule::default() },
         ..Plan::new(0xA6A1, brokers, publishers, vec![audience])
     }
 }
@@ -103,7 +103,7 @@ fn flags_of_the_command_reconnect_clients_of_one_system() {
     let [one, two] = SessionBroker::start(Faults { drop_all: Some(97), ..Faults::default() }).doors;
     let line = format!(
         "run --broker {one},{two} --one-system --reconnect 2ms,50ms --qos 2 --in-flight 20 --interval 1ms --messages 300 \
-         --subscribers 2 --subscriber-timeout 2s --assert expected=600,lost=0,duplicated=0,reconnects>0,unsent=0"
+         --subscribers 2 --subscriber-timeout 5s --assert expected=600,lost=0,duplicated=0,reconnects>0,unsent=0"
     );
     let (text, result) = command::try_run(&line);
     assert!(result.is_ok(), "{result:?}\n{text}");

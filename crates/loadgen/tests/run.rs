@@ -18,7 +18,7 @@ fn run(line: &str) -> String {
 fn verdict(often: Often, line: &str) -> Value {
     let address = fake_broker::start(Faults { often, ..Faults::default() });
     let directory = directory();
-    run(&format!("run --broker {address} --subscriber-timeout 1s --out {} {line}", directory.path().display()));
+    run(&format!("run --broker {address} --subscriber-timeout 3s --out {} {line}", directory.path().display()));
     let summary: Value = serde_json::from_str(&read(&directory, "summary.json")).expect("JSON");
     assert_eq!(summary["verdict"]["exact"], true);
     summary["verdict"].clone()
@@ -115,7 +115,7 @@ fn unacknowledged_and_refused_messages_are_reported() {
         ),
     ] {
         let address = fake_broker::start(faults);
-        let line = "--qos 1 --in-flight 1 --messages 20 --time 1 --subscriber-timeout 1s";
+        let line = "--qos 1 --in-flight 1 --messages 20 --time 1 --subscriber-timeout 3s";
         let text = run(&format!("run --broker {address} {line} --assert {figures}"));
         assert!(text.contains(verdict) && text.contains(note), "{text}");
     }
@@ -139,7 +139,7 @@ fn a_failing_assertion_is_an_error_and_says_what_was_found() {
     let directory = directory();
     let junit = directory.path().join("junit.xml");
     let line = format!(
-        "run --broker {address} --subscriber-timeout 1s --assert lost=0,duplicated=0 --assert p99<60s --junit {}",
+        "run --broker {address} --subscriber-timeout 3s --assert lost=0,duplicated=0 --assert p99<60s --junit {}",
         junit.display()
     );
     let (text, result) = try_run(&line);
@@ -179,7 +179,7 @@ fn unwritable_report_does_not_prevent_assertions() {
     let (junit, out) = (directory.path().join("junit.xml"), directory.path().join("a-file"));
     std::fs::write(&out, "no directory").expect("a file");
     let line = format!("--assert lost=0 --junit {} --out {}", junit.display(), out.display());
-    let (text, result) = try_run(&format!("run --broker {address} --subscriber-timeout 1s {line}"));
+    let (text, result) = try_run(&format!("run --broker {address} --subscriber-timeout 3s {line}"));
     assert!(result.is_err() && text.contains("assertion failed: lost = 1"), "{result:?} {text}");
     assert!(std::fs::read_to_string(&junit).expect("a report").contains("<failure"));
 }
@@ -213,7 +213,7 @@ fn brokers_are_compared_in_turns() {
         (fake_broker::start(Faults::default()), fake_broker::start(Faults { lose: Some(3), ..Faults::default() }));
     let directory = directory();
     let out = directory.path().display();
-    let load = "--messages 100 --qos 1 --subscriber-timeout 1s";
+    let load = "--messages 100 --qos 1 --subscriber-timeout 3s";
     let text = run(&format!("compare --brokers one={one},other={other} --runs 2 {load} --out {out}"));
     let order: Vec<_> = text.lines().filter_map(|line| line.trim_start().strip_prefix("run ")).collect();
     let order: Vec<_> = order.iter().filter_map(|line| line.split_once(':')).map(|(run, _)| run).collect();
@@ -259,7 +259,7 @@ fn find_rate_shows_steps_and_highest_rate() {
         fake_broker::start(Faults { often: Often { lose: Some(100), ..Often::default() }, ..Faults::default() });
     // It loses its 100th and 200th messages; half a second at 100 messages a second ends before that.
     let line =
-        format!("run --broker {address} --publish-rate 100 --step 500ms --subscriber-timeout 1s --find-rate max<60s");
+        format!("run --broker {address} --publish-rate 100 --step 500ms --subscriber-timeout 3s --find-rate max<60s");
     let text = run(&line);
     assert!(text.contains("100 msg/s") && text.contains("held") && text.contains("too high: lost 1"), "{text}");
     assert!(text.contains("highest rate with max < 60000 ms: "), "{text}");

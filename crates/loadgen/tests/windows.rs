@@ -59,7 +59,7 @@ fn plan(faults: Faults, qos: u8, pace: Pace) -> Plan {
     let broker = Broker::new("fake", "127.0.0.1", address.port());
     let publishers = Publishers { qos, messages: Some(MESSAGES), pace, ..Publishers::new(1, "ledger") };
     let audience = Audience { qos, ..Audience::new("all", 1, "ledger") };
-    let schedule = Schedule { subscriber_timeout: Duration::from_secs(2), ..Schedule::default() };
+    let schedule = Schedule { subscriber_timeout: Duration::from_secs(5), ..Schedule::default() };
     Plan { schedule, ..Plan::new(0x1ED6, vec![broker], publishers, vec![audience]) }
 }
 

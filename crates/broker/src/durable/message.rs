@@ -140,7 +140,7 @@ const IDENTIFIERS_MAX: usize = 63;
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use bytes::BytesMut;
     use tenbin_codec::TopicName;
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn mqtt_3_3_2_5_stored_message_expires_on_disk() {
         let clock = RunClock::begin().now();
-        let soon = Instant::now() + Duration::from_secs(60);
+        let soon = clock.at() + Duration::from_secs(60);
         let (body, tag) = stored(&Delivery { expires_at: Some(soon), ..delivery(QoS::AtLeastOnce, false) }, clock);
         let back = decode(body.clone(), &tag, clock).unwrap().0;
         let left = back.expires_at.unwrap().saturating_duration_since(soon - Duration::from_secs(60));

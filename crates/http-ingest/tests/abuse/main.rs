@@ -28,7 +28,7 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 fn impatient() -> Tested {
-    let settings = Settings { request_time: Duration::from_secs(2), ..Settings::default() };
+    let settings = Settings { request_time: Duration::from_secs(5), ..Settings::default() };
     Tested::start("listen = [\"127.0.0.1:0\"]", settings)
 }
 

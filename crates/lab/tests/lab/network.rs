@@ -85,7 +85,7 @@ fn partition_passes_nothing_in_its_direction() {
         let links = [(&one, &two), (&two, &one)];
         let links = links.into_iter().zip([there, back]).filter_map(|(link, is_cut)| is_cut.then_some(link));
         // The switch itself ends the fault, and then the exchange succeeds.
-        lab.impair(&links.collect::<Vec<_>>(), &cut, Some(Duration::from_millis(300))).expect("a partition");
+        lab.impair(&links.collect::<Vec<_>>(), &cut, Some(Duration::from_secs(2))).expect("a partition");
         assert_eq!(probe::run(&one, "exchange two 1")["copies"], 0);
         let after = [counters(&lab, &one, &two), counters(&lab, &two, &one)];
         let lost = [0, 1].map(|at| after[at].lost > before[at].lost);

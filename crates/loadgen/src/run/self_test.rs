@@ -202,7 +202,7 @@ mod tests {
     #[tokio::test]
     async fn both_directions_are_measured() {
         let mut out = Vec::new();
-        self_test_for(Duration::from_millis(300), &mut out).await.unwrap();
+        self_test_for(Duration::from_secs(1), &mut out).await.unwrap();
         let text = String::from_utf8(out).unwrap();
         let lines: Vec<_> = text.lines().collect();
         assert!(lines.len() == 3 && lines[1].contains("publish") && lines[2].contains("receive"), "{text}");

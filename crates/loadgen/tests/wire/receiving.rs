@@ -124,7 +124,6 @@ fn message_at_two_members_does_not_hide_a_missing_one() {
         |plan| {
             plan.publishers.messages = Some(2);
             plan.audiences = vec![Audience { share: Some("g".into()), count: 2, ..audience(1) }];
-            plan.schedule.subscriber_timeout = Duration::from_secs(2);
         },
         |listener| {
             let mut members = [(); 2].map(|()| Peer::subscriber(&listener, QoS::AtLeastOnce));

@@ -7,13 +7,16 @@ use tenbin_loadgen::run::{CutWhose, Cuts, Version};
 use crate::peer::Peer;
 use crate::stage::{ack, ids, run, success};
 
+/// Time for the steps of a test before a cut, and after it: there is one cut in each run.
+const CUT_EVERY: Duration = Duration::from_secs(4);
+
 #[test]
 fn mqtt_4_4_0_1_unacknowledged_is_resent_after_a_cut() {
     let (outcome, ()) = run(
         |plan| {
             plan.publishers.messages = Some(5);
             plan.connection.session_expiry = Some(Duration::from_secs(60));
-            let (every, away) = (Duration::from_millis(1500), Duration::from_millis(50));
+            let (every, away) = (CUT_EVERY, Duration::from_millis(50));
             plan.cuts = Some(Cuts { every, whose: CutWhose::Publishers, away });
         },
         |listener| {
@@ -50,7 +53,7 @@ fn mqtt_4_4_0_1_pubrel_is_sent_again_and_publish_is_not() {
         |plan| {
             plan.publishers.qos = 2;
             plan.connection.session_expiry = Some(Duration::MAX);
-            let (every, away) = (Duration::from_millis(1500), Duration::ZERO);
+            let (every, away) = (CUT_EVERY, Duration::ZERO);
             plan.cuts = Some(Cuts { every, whose: CutWhose::Publishers, away });
         },
         |listener| {
@@ -86,7 +89,7 @@ fn mqtt_4_4_0_1_pubrel_is_sent_again_and_publish_is_not() {
 fn in_flight_messages_are_lost_with_their_session() {
     let (outcome, ()) = run(
         |plan| {
-            let (every, away) = (Duration::from_millis(1500), Duration::ZERO);
+            let (every, away) = (CUT_EVERY, Duration::ZERO);
             plan.cuts = Some(Cuts { every, whose: CutWhose::Publishers, away });
         },
         |listener| {

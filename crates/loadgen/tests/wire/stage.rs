@@ -26,7 +26,7 @@ pub(crate) fn run<T: Send>(
 fn basic(port: u16) -> Plan {
     let publishers = Publishers { qos: 1, messages: Some(4), in_flight: 3, ..Publishers::new(1, "wire") };
     // Wait for missing answers; the test's own threads may be late by less than this.
-    let subscriber_timeout = Duration::from_secs(2);
+    let subscriber_timeout = Duration::from_secs(5);
     Plan {
         connection: ConnectionOptions::new("wire"),
         schedule: Schedule { time_limit: PATIENCE, subscriber_timeout, ..Schedule::default() },

@@ -29,7 +29,7 @@ fn agent(token: Option<&str>, clock_shift: i64) -> String {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(serve(args, &Drivers::mqtt(), &mut Said(lines))).unwrap();
     });
-    let line = listening.recv_timeout(Duration::from_secs(10)).unwrap();
+    let line = listening.recv_timeout(Duration::from_secs(60)).unwrap();
     // Discard later output, which the agent must not wait for.
     std::thread::spawn(move || for _ in listening {});
     line.trim().strip_prefix("agent listening on ").unwrap().to_owned()
