@@ -1,10 +1,11 @@
 //! Keeps crates and the broker's modules in layers: a crate imports those that `docs/ARCHITECTURE.md` allows it, and a
-//! module of the broker imports lower ones only, which the page lists too.
+//! module of the broker imports lower ones only, which the page lists too. Also keeps tests patient.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Modules of the broker, the lowest first. A module may import those before it.
 const LAYERS: [&str; 27] = [
@@ -35,6 +36,21 @@ const LAYERS: [&str; 27] = [
     "broker",
     "bench",
     "fuzzing",
+];
+
+/// Shortest time-out for an event that must come: a loaded machine may stop any process for seconds.
+const SHORTEST_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Files with shorter time-outs and their number. Each may expire: a poll, a repetition, or a check for silence.
+const SHORT_TIMEOUTS: [(&str, usize); 8] = [
+    ("crates/broker/src/registry/mod.rs", 2),        // silence
+    ("crates/lab/tests/lab/probe.rs", 1),            // repetition
+    ("crates/loadgen/src/run/engine/alarm.rs", 1),   // silence
+    ("crates/loadgen/tests/wire/peer.rs", 2),        // silence
+    ("crates/verify/src/runtime/nodes/trunk.rs", 1), // silence
+    ("tests/admin/guard.rs", 1),                     // a full socket
+    ("tests/mqtt_sn/emcute.rs", 1),                  // poll
+    ("tests/sn_abuse/source.rs", 1),                 // repetition
 ];
 
 /// Imported modules by importing module.
@@ -94,6 +110,41 @@ fn crates_import_the_crates_of_their_row() {
     }
     assert!(rows.len() > 10, "the table is read");
     assert!(mistakes.is_empty(), "docs/ARCHITECTURE.md says otherwise:\n{}", mistakes.join("\n"));
+}
+
+#[test]
+fn tests_wait_patiently_for_events() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = Vec::new();
+    for path in ["tests", "crates", "src", "examples"].into_iter().flat_map(|part| rust_files(&root.join(part))) {
+        let text = fs::read_to_string(&path).expect("text in UTF-8");
+        let path = path.strip_prefix(root).expect("a part of it");
+        let is_of_tests = path.iter().any(|part| part == "tests" || part == "tests.rs");
+        let tests_at = if is_of_tests { 0 } else { text.find("#[cfg(test)]").unwrap_or(text.len()) };
+        let calls = text[tests_at..].match_indices("timeout(").map(|(at, _)| &text[tests_at + at..]);
+        match calls.filter(|call| is_short(call)).count() {
+            0 => {}
+            count => found.push((path.to_str().expect("UTF-8").to_owned(), count)),
+        }
+    }
+    found.sort();
+    let expected = SHORT_TIMEOUTS.map(|(path, count)| (path.to_owned(), count));
+    assert!(found == expected, "waits shorter than {SHORTEST_PATIENCE:?}, and their number: {found:#?}");
+}
+
+/// Whether a call of `timeout` or `set_read_timeout` has a shorter time as its literal first argument.
+fn is_short(call: &str) -> bool {
+    let argument = call.trim_start_matches("timeout(").trim_start().trim_start_matches("Some(");
+    let Some(time) = argument.trim_start_matches("std::time::").strip_prefix("Duration::from_") else { return false };
+    let Some((unit, number)) = time.split_once('(') else { return false };
+    let digits = number.split(')').next().unwrap_or_default().replace('_', "");
+    let Ok(number) = digits.parse() else { return false };
+    let time = match unit {
+        "secs" => Duration::from_secs(number),
+        "millis" => Duration::from_millis(number),
+        _ => Duration::ZERO,
+    };
+    time < SHORTEST_PATIENCE
 }
 
 /// Name and allowed imports of a row of the table of crates.
