@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 use tenbin_broker::auth::{
-    Action, Answer, AuthFuture, AuthRequest, Authenticator, Authorizer, Decision, Exchange, Identity, Principal,
+    Action, Answer, AuthFuture, AuthRequest, Authenticator, Authorizer, Decision, Exchange, Identity, Principal, Secret,
 };
 use tenbin_broker::{Broker, BrokerBuilder, Config};
 use tenbin_codec::{Auth, AuthProperties, Connect, ConnectProperties, Packet, ProtocolVersion, QoS, ReasonCode, Text};
@@ -58,7 +58,7 @@ impl Authenticator for Doorman {
                 Some("illegal") => Answer::Refuse(ReasonCode::GrantedQoS1),
                 Some("banned") => Answer::Refuse(ReasonCode::Banned),
                 Some("questioned") => Answer::Continue { data: None, exchange: Box::new(Question) },
-                _ if again => match request.data.as_deref() {
+                _ if again => match request.data.as_ref().map(|data| &data.expose()[..]) {
                     Some(b"move") => Answer::ServerMoved(other()),
                     Some(b"long") => {
                         Answer::Continue { data: Some(LONG.as_bytes().into()), exchange: Box::new(Question) }
@@ -76,9 +76,9 @@ impl Authenticator for Doorman {
 }
 
 impl Exchange for Question {
-    fn step(self: Box<Self>, data: Option<bytes::Bytes>) -> AuthFuture<'static> {
+    fn step(self: Box<Self>, data: Option<Secret>) -> AuthFuture<'static> {
         Box::pin(async move {
-            match data.as_deref() {
+            match data.as_ref().map(|data| &data.expose()[..]) {
                 Some(b"again") => Answer::Continue { data: Some("who now?".into()), exchange: self },
                 Some(b"silence") => std::future::pending().await,
                 other => accept(other),
@@ -163,7 +163,7 @@ fn mqtt_4_12_0_2_an_exchange_may_take_several_steps() {
     let Packet::ConnAck(connack) = client.receive() else { panic!("no CONNACK") };
     assert_eq!(connack.reason, ReasonCode::Success);
     assert_eq!(connack.properties.authentication_method, Some(text("ask")), "[MQTT-4.12.0-5]");
-    assert_eq!(connack.properties.authentication_data.as_deref(), Some(&b"welcome"[..]));
+    assert_eq!(connack.properties.authentication_data, Some("welcome".into()));
     client.settle();
 }
 
@@ -283,7 +283,7 @@ impl Authenticator for Thinker {
 }
 
 impl Exchange for Thought {
-    fn step(self: Box<Self>, _data: Option<bytes::Bytes>) -> AuthFuture<'static> {
+    fn step(self: Box<Self>, _data: Option<Secret>) -> AuthFuture<'static> {
         Box::pin(async move {
             let _thought = self;
             std::future::pending().await
@@ -383,7 +383,7 @@ fn expect_auth(client: &mut RawClient, reason: ReasonCode, data: &str) {
     let Packet::Auth(auth) = client.wait_for(tenbin_codec::PacketType::Auth) else { panic!("no AUTH") };
     assert_eq!(auth.reason, reason);
     assert_eq!(auth.properties.authentication_method, Some(text("ask")), "[MQTT-4.12.0-5]");
-    assert_eq!(auth.properties.authentication_data.as_deref(), Some(data.as_bytes()));
+    assert_eq!(auth.properties.authentication_data, Some(data.into()));
 }
 
 #[test]

@@ -150,7 +150,7 @@ fn mqtt_4_12_1_1_reauthentication_uses_the_same_method() {
         let Packet::Auth(done) = client.wait_for(PacketType::Auth) else { panic!("no AUTH") };
         assert_eq!(done.reason, ReasonCode::Success);
         assert_eq!(done.properties.authentication_method, Some(text(METHOD)));
-        assert!(again.accepts(&done.properties.authentication_data.expect("the server's signature")));
+        assert!(again.accepts(done.properties.authentication_data.expect("the server's signature").expose()));
         assert_eq!(client.drain_payloads(), ["meanwhile"]);
     }
 }
@@ -187,7 +187,7 @@ fn scram(guarded: &Guarded, client_id: &str, user: &str, password: &str) -> (Raw
     client.send(&auth(ReasonCode::ContinueAuthentication, Some(METHOD), Some(scram.last(&challenge))));
     let connack = connack(&mut client);
     assert_eq!(connack.reason, ReasonCode::Success);
-    assert!(scram.accepts(connack.properties.authentication_data.as_ref().expect("the server's signature")));
+    assert!(scram.accepts(connack.properties.authentication_data.as_ref().expect("the server's signature").expose()));
     (client, connack)
 }
 
@@ -202,7 +202,7 @@ fn challenge(client: &mut RawClient) -> Bytes {
     let Auth { reason, properties } = *auth;
     assert_eq!(reason, ReasonCode::ContinueAuthentication, "[MQTT-4.12.0-2]");
     assert_eq!(properties.authentication_method, Some(text(METHOD)), "[MQTT-4.12.0-5]");
-    properties.authentication_data.expect("a challenge")
+    properties.authentication_data.expect("a challenge").expose().clone()
 }
 
 fn connack(client: &mut RawClient) -> ConnAck {

@@ -56,7 +56,7 @@ impl ScramClient {
 pub(crate) fn connect(client_id: &str, method: &str, data: Option<Bytes>) -> Connect {
     let properties = ConnectProperties {
         authentication_method: Some(text(method)),
-        authentication_data: data,
+        authentication_data: data.map(Into::into),
         ..ConnectProperties::default()
     };
     Connect { properties, ..Connect::new(ProtocolVersion::V5, text(client_id)) }
@@ -65,7 +65,7 @@ pub(crate) fn connect(client_id: &str, method: &str, data: Option<Bytes>) -> Con
 pub(crate) fn auth(reason: ReasonCode, method: Option<&str>, data: Option<Bytes>) -> Packet {
     let properties = AuthProperties {
         authentication_method: method.map(text),
-        authentication_data: data,
+        authentication_data: data.map(Into::into),
         ..AuthProperties::default()
     };
     Packet::Auth(Box::new(Auth { reason, properties }))

@@ -74,7 +74,7 @@ fn connect(version: ProtocolVersion) -> Packet {
     Packet::Connect(Box::new(Connect {
         will: Some(will),
         user_name: Some(text("user")),
-        password: Some(Bytes::from_static(b"secret")),
+        password: Some("secret".into()),
         properties: ConnectProperties {
             session_expiry_interval: Some(10),
             user_properties: vec![UserProperty::new(text("name"), text("value"))],

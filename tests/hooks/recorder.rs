@@ -3,7 +3,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use tenbin_broker::MetricsSnapshot;
 use tenbin_broker::auth::{
-    Action, Answer, AuthFuture, AuthRequest, Authenticator, Authorizer, Decision, Exchange, Identity, Principal,
+    Action, Answer, AuthFuture, AuthRequest, Authenticator, Authorizer, Decision, Exchange, Identity, Principal, Secret,
 };
 use tenbin_broker::hooks::{
     Client, Connecting, Denial, Dropped, Ending, Events, Granted, Handle, Hooks, InFlight, Outgoing, Packet,
@@ -213,7 +213,7 @@ impl Authenticator for Logins {
 }
 
 impl Exchange for Step {
-    fn step(self: Box<Self>, _data: Option<bytes::Bytes>) -> AuthFuture<'static> {
+    fn step(self: Box<Self>, _data: Option<Secret>) -> AuthFuture<'static> {
         self.0.note("auth_packet", "");
         Box::pin(async { accept() })
     }

@@ -3,8 +3,7 @@
 use std::net::SocketAddr;
 use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
-use tenbin_codec::Text;
+use tenbin_codec::{Secret, Text};
 
 use crate::Config;
 use crate::auth::{Access, Answer, AuthRequest, Origin, Settings, TransportProtocol};
@@ -38,7 +37,7 @@ impl Logins {
     /// # Panics
     /// The answer has to wait for another task.
     pub fn login(&self, password: &[u8], is_method: bool) -> Login {
-        let data = Bytes::copy_from_slice(password);
+        let data = Secret::from(password);
         let (password, data) = if is_method { (None, Some(data)) } else { (Some(data), None) };
         let request = AuthRequest {
             client_id: Text::from_static("client"),

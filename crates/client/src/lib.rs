@@ -68,7 +68,7 @@ pub use websocket::WebSocketStream;
 
 pub use tenbin_balancer::LoadReport;
 pub use tenbin_codec::{
-    MessageProperties, ProtocolVersion, QoS, ReasonCode, ReportCarrier, RetainHandling, Subscription,
+    MessageProperties, ProtocolVersion, QoS, ReasonCode, ReportCarrier, RetainHandling, Secret, Subscription,
     SubscriptionOptions, Text, TopicFilter, TopicName, UserProperty, Will,
 };
 pub use tenbin_session::Violation;

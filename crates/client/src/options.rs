@@ -1,14 +1,12 @@
-use std::fmt;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use bytes::Bytes;
-use tenbin_codec::{Connect, ProtocolVersion, ReportCarrier, ReportCarriers, Text, UserProperty, Will};
+use tenbin_codec::{Connect, ProtocolVersion, ReportCarrier, ReportCarriers, Secret, Text, UserProperty, Will};
 
 use crate::{LoadReporter, Reconnect, Transport};
 
 /// Settings of a client and its connection. Each method sets one option and returns the options.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct ClientOptions {
     pub(crate) broker: String,
     pub(crate) transport: Transport,
@@ -18,7 +16,7 @@ pub struct ClientOptions {
     pub(crate) keep_alive: Duration,
     pub(crate) session_expiry: Duration,
     pub(crate) receive_maximum: u16,
-    pub(crate) credentials: Option<(String, Vec<u8>)>,
+    pub(crate) credentials: Option<(String, Secret)>,
     pub(crate) will: Option<Will>,
     pub(crate) load_reporter: Option<LoadReporter>,
     pub(crate) report_carrier: Option<ReportCarrier>,
@@ -117,7 +115,7 @@ impl ClientOptions {
 
     /// User name and password; default none. The password has at most 65,535 bytes.
     #[must_use]
-    pub fn credentials(mut self, user: impl Into<String>, password: impl Into<Vec<u8>>) -> Self {
+    pub fn credentials(mut self, user: impl Into<String>, password: impl Into<Secret>) -> Self {
         self.credentials = Some((user.into(), password.into()));
         self
     }
@@ -209,10 +207,10 @@ impl ClientOptions {
         connect.keep_alive = keep_alive_seconds(self.keep_alive);
         if let Some((user, password)) = &self.credentials {
             connect.user_name = Some(text("user name", user)?);
-            connect.password = Some(Bytes::copy_from_slice(password)).filter(|bytes| bytes.len() <= BINARY_MAX);
-            if connect.password.is_none() {
+            if password.expose().len() > BINARY_MAX {
                 return Err("password of more than 65,535 bytes".into());
             }
+            connect.password = Some(password.clone());
         }
         if let Some(will) = &self.will {
             if will.topic.is_empty() {
@@ -252,31 +250,6 @@ impl ClientOptions {
     pub(crate) fn clean_start_again(&self) -> bool {
         let session_outlives = self.version.is_v5() && self.session_expiry >= Duration::from_secs(1);
         self.clean_start && !session_outlives
-    }
-}
-
-impl fmt::Debug for ClientOptions {
-    /// Omits the password.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientOptions")
-            .field("broker", &self.broker)
-            .field("transport", &self.transport)
-            .field("client_id", &self.client_id)
-            .field("version", &self.version)
-            .field("clean_start", &self.clean_start)
-            .field("keep_alive", &self.keep_alive)
-            .field("session_expiry", &self.session_expiry)
-            .field("receive_maximum", &self.receive_maximum)
-            .field("user", &self.credentials.as_ref().map(|(user, _)| user))
-            .field("will", &self.will)
-            .field("load_reporter", &self.load_reporter)
-            .field("report_carrier", &self.report_carrier)
-            .field("concurrency", &self.concurrency)
-            .field("acknowledge", &self.acknowledge)
-            .field("reconnect", &self.reconnect)
-            .field("queue", &self.queue)
-            .field("read_buffer", &self.read_buffer)
-            .finish()
     }
 }
 

@@ -132,7 +132,7 @@ fn packets() -> [(&'static str, Packet); 4] {
     }));
     let mut connect = Connect::new(ProtocolVersion::V5, Text::from_static("sensor-0001"));
     connect.user_name = Some(Text::from_static("user"));
-    connect.password = Some(Bytes::from_static(b"password"));
+    connect.password = Some("password".into());
     connect.properties.session_expiry_interval = Some(3600);
     connect.will = Some(Will {
         qos: QoS::AtLeastOnce,

@@ -1,8 +1,8 @@
 //! Bytes to MQTT control packets and back: MQTT 5.0, MQTT 3.1.1, and the extended PINGREQ.
 //!
-//! Pure: no I/O, no clock, one dependency (`bytes`). Decoding copies nothing: topics, payloads, strings and binary data
-//! are slices of the input buffer. Encoding writes into a [`WriteBuffer`], which copies small parts and shares large
-//! ones.
+//! Pure: no I/O, no clock, two dependencies (`bytes`, and `subtle` to compare secrets). Decoding copies nothing: topics,
+//! payloads, strings and binary data are slices of the input buffer. Encoding writes into a [`WriteBuffer`], which copies
+//! small parts and shares large ones.
 //!
 //! ```
 //! use bytes::BytesMut;
@@ -50,6 +50,7 @@ pub use packet_id::PacketId;
 pub use property::{PropertyId, UserProperty};
 pub use qos::QoS;
 pub use reason::ReasonCode;
+pub use secret::Secret;
 pub use text::{Text, TextError};
 pub use topic::{ShareName, SharedFilter, TopicError, TopicFilter, TopicName};
 pub use varint::{VARINT_MAX, varint_len};

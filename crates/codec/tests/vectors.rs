@@ -159,7 +159,7 @@ fn describe_connect(connect: &Connect) -> Value {
         "request_response_information": properties.request_response_information,
         "request_problem_information": properties.request_problem_information,
         "authentication_method": properties.authentication_method.as_ref().map(|text| text.as_str()),
-        "authentication_data_hex": properties.authentication_data.as_ref().map(|data| to_hex(data)),
+        "authentication_data_hex": properties.authentication_data.as_ref().map(|data| to_hex(data.expose())),
     });
     if !properties.user_properties.is_empty() {
         told["user_properties"] = describe_users(&properties.user_properties);
@@ -170,7 +170,7 @@ fn describe_connect(connect: &Connect) -> Value {
         "keep_alive": connect.keep_alive,
         "client_id": connect.client_id.as_str(),
         "user_name": connect.user_name.as_ref().map(|text| text.as_str()),
-        "password_hex": connect.password.as_ref().map(|password| to_hex(password)),
+        "password_hex": connect.password.as_ref().map(|password| to_hex(password.expose())),
         "will": connect.will.as_ref().map(describe_will),
         "properties": (told != json!({})).then_some(told),
     });

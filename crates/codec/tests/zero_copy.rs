@@ -17,10 +17,10 @@ use receiver::{Sender, encode, receiver_of};
 fn connect_is_slices_of_the_input() {
     let mut connect = Connect::new(ProtocolVersion::V5, text("client"));
     connect.user_name = Some(text("user"));
-    connect.password = Some(binary(b"password"));
+    connect.password = Some(binary(b"password").into());
     connect.properties.user_properties = vec![user_property()];
     connect.properties.authentication_method = Some(text("method"));
-    connect.properties.authentication_data = Some(binary(b"data"));
+    connect.properties.authentication_data = Some(binary(b"data").into());
     connect.will = Some(Will {
         qos: QoS::AtLeastOnce,
         retain: true,
@@ -35,9 +35,9 @@ fn connect_is_slices_of_the_input() {
     let mut parts = vec![
         connect.client_id.as_bytes(),
         connect.user_name.as_ref().unwrap().as_bytes(),
-        connect.password.as_ref().unwrap(),
+        connect.password.as_ref().unwrap().expose(),
         connect.properties.authentication_method.as_ref().unwrap().as_bytes(),
-        connect.properties.authentication_data.as_ref().unwrap(),
+        connect.properties.authentication_data.as_ref().unwrap().expose(),
         will.topic.as_bytes(),
         &will.payload,
     ];
@@ -88,7 +88,7 @@ fn connack_is_slices_of_the_input() {
     connack.properties.response_information = Some(text("response"));
     connack.properties.server_reference = Some(text("other:1883"));
     connack.properties.authentication_method = Some(text("method"));
-    connack.properties.authentication_data = Some(binary(b"data"));
+    connack.properties.authentication_data = Some(binary(b"data").into());
     let (packet, input) = decode(Sender::Server, Packet::ConnAck(Box::new(connack)));
     let Packet::ConnAck(connack) = packet else { panic!("{packet:?}") };
     let properties = &connack.properties;
@@ -100,7 +100,7 @@ fn connack_is_slices_of_the_input() {
         &properties.authentication_method,
     ];
     let mut parts = texts.map(|text| text.as_ref().unwrap().as_bytes()).to_vec();
-    parts.push(properties.authentication_data.as_ref().unwrap());
+    parts.push(properties.authentication_data.as_ref().unwrap().expose());
     parts.extend(parts_of_users(&properties.user_properties));
     assert_slices(&parts, &input);
 }
@@ -109,7 +109,7 @@ fn connack_is_slices_of_the_input() {
 fn auth_is_slices_of_the_input() {
     let properties = AuthProperties {
         authentication_method: Some(text("method")),
-        authentication_data: Some(binary(b"data")),
+        authentication_data: Some(binary(b"data").into()),
         reason_string: Some(text("reason")),
         user_properties: vec![user_property()],
     };
@@ -118,7 +118,7 @@ fn auth_is_slices_of_the_input() {
     let Packet::Auth(auth) = packet else { panic!("{packet:?}") };
     let mut parts = vec![
         auth.properties.authentication_method.as_ref().unwrap().as_bytes(),
-        auth.properties.authentication_data.as_ref().unwrap(),
+        auth.properties.authentication_data.as_ref().unwrap().expose(),
         auth.properties.reason_string.as_ref().unwrap().as_bytes(),
     ];
     parts.extend(parts_of_users(&auth.properties.user_properties));

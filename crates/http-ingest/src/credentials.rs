@@ -1,17 +1,15 @@
 //! Credentials of a request: `Authorization: Basic` or `Bearer`.
 
-use std::fmt;
-
+use crate::answer::Refusal;
 use base64ct::{Base64, Encoding as _};
 use hyper::{HeaderMap, StatusCode, header};
-
-use crate::answer::Refusal;
+use tenbin_client::Secret;
 
 /// User Name and Password of CONNECT. A token is a Password with an empty User Name.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Credentials {
     pub(crate) user: String,
-    pub(crate) password: Vec<u8>,
+    pub(crate) password: Secret,
 }
 
 impl Credentials {
@@ -40,14 +38,7 @@ impl Credentials {
         let colon = decoded.iter().position(|&byte| byte == b':');
         let colon = colon.ok_or_else(|| wrong("Basic without a colon behind the user"))?;
         let user = std::str::from_utf8(&decoded[..colon]).map_err(|_| wrong("Basic with a user that is not UTF-8"))?;
-        Ok(Some(Self { user: user.to_owned(), password: decoded[colon + 1..].to_vec() }))
-    }
-}
-
-impl fmt::Debug for Credentials {
-    /// Omits the password.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
+        Ok(Some(Self { user: user.to_owned(), password: decoded[colon + 1..].into() }))
     }
 }
 
@@ -66,6 +57,7 @@ mod tests {
         let of = |user: &str, password: &str| Credentials { user: user.into(), password: password.into() };
         let basic = |text: &str| read(&format!("Basic {}", Base64::encode_string(text.as_bytes())));
         assert_eq!(basic("anna:secret"), Ok(Some(of("anna", "secret"))));
+        assert!(!format!("{:?}", basic("anna:secret")).contains("secret"));
         assert_eq!(basic("anna:a:b"), Ok(Some(of("anna", "a:b"))));
         assert_eq!(basic(":"), Ok(Some(of("", ""))));
         assert_eq!(read("bearer  a.b.c"), Ok(Some(of("", "a.b.c"))));

@@ -49,7 +49,7 @@ impl Mqtt {
             .queue(QUEUE)
             .read_buffer(READ_BUFFER);
         if let Some(Credentials { user, password }) = &credentials {
-            options = options.credentials(user, password.as_slice());
+            options = options.credentials(user, password.clone());
         }
         let (client, events) = Client::connect(options).await.map_err(|error| Refusal::of_login(&error))?;
         self.connected = Some(Connected { credentials, client, events });

@@ -65,5 +65,6 @@ pub use tenbin_sn_dtls::ClientKeys as DtlsKeys;
 pub use topic::Topic;
 pub use unconnected::publish_unconnected;
 
+pub use tenbin_codec::Secret;
 pub use tenbin_sn::ClientWill as Will;
 pub use tenbin_sn_codec::v1_2::{QoS, ReturnCode, ShortName};

@@ -1,7 +1,6 @@
 use std::time::Duration;
 
-use bytes::Bytes;
-use tenbin_codec::TopicName;
+use tenbin_codec::{Secret, TopicName};
 use tenbin_sn::Credentials;
 
 use crate::Will;
@@ -83,7 +82,7 @@ impl ClientOptions {
     /// User name and password, which follow CONNECT in AUTH; default none. Few gateways take them: Tenbin's with
     /// `credentials = true`, and Bisquitt's.
     #[must_use]
-    pub fn credentials(mut self, user: impl Into<String>, password: impl Into<Bytes>) -> Self {
+    pub fn credentials(mut self, user: impl Into<String>, password: impl Into<Secret>) -> Self {
         self.credentials = Some(Credentials { user: user.into(), password: password.into() });
         self
     }

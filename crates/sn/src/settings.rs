@@ -1,9 +1,8 @@
-use std::fmt;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenbin_codec::{ProtocolVersion, Text};
+use tenbin_codec::{ProtocolVersion, Secret, Text};
 
 /// Behaviour and bounds of a gateway, the same for all its peers.
 #[derive(Debug, Clone)]
@@ -61,19 +60,12 @@ pub struct Settings {
 }
 
 /// User Name and Password for the broker.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Login {
     /// User Name.
     pub user: Text,
     /// Password, if there is one.
-    pub password: Option<Bytes>,
-}
-
-/// Without the password.
-impl fmt::Debug for Login {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
-    }
+    pub password: Option<Secret>,
 }
 
 /// Load reports by which a member of a share group leaves and enters the group's dispatch.

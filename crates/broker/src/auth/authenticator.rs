@@ -4,8 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use tenbin_codec::{ReasonCode, Text};
+use tenbin_codec::{ReasonCode, Secret, Text};
 
 use super::{Identity, Origin, Principal};
 
@@ -32,14 +31,14 @@ pub trait Authenticator: Send + Sync + 'static {
 /// An extended authentication (MQTT 5.0 §4.12) in progress that waits for the client's next AUTH.
 pub trait Exchange: Send + 'static {
     /// Handles the Authentication Data of that AUTH.
-    fn step(self: Box<Self>, data: Option<Bytes>) -> AuthFuture<'static>;
+    fn step(self: Box<Self>, data: Option<Secret>) -> AuthFuture<'static>;
 }
 
 /// Future of an [`Answer`].
 pub type AuthFuture<'a> = Pin<Box<dyn Future<Output = Answer> + Send + 'a>>;
 
 /// Authentication request of a client.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct AuthRequest {
     /// Client Identifier, or the one that the broker will assign.
@@ -47,7 +46,7 @@ pub struct AuthRequest {
     /// User Name of CONNECT; `None` on re-authentication.
     pub user_name: Option<Text>,
     /// Password of CONNECT; `None` on re-authentication.
-    pub password: Option<Bytes>,
+    pub password: Option<Secret>,
     /// Where the client connects from.
     pub origin: Origin,
     /// Name of the client's listener.
@@ -55,7 +54,7 @@ pub struct AuthRequest {
     /// Authentication Method; `Some` requests extended authentication.
     pub method: Option<Text>,
     /// Authentication Data.
-    pub data: Option<Bytes>,
+    pub data: Option<Secret>,
     /// Current identity on re-authentication; `None` on CONNECT.
     pub current: Option<Identity>,
 }
@@ -67,12 +66,12 @@ pub enum Answer {
         /// Its identity. The broker refuses re-authentication as another user.
         identity: Identity,
         /// Final Authentication Data, for CONNACK or AUTH; only with a method.
-        data: Option<Bytes>,
+        data: Option<Secret>,
     },
     /// The exchange continues with AUTH 0x18 `[MQTT-4.12.0-2]`; only with a method.
     Continue {
         /// Authentication Data for the client.
-        data: Option<Bytes>,
+        data: Option<Secret>,
         /// Handler of the client's next AUTH.
         exchange: Box<dyn Exchange>,
     },
@@ -113,21 +112,6 @@ pub enum Standing {
     ///
     /// The sessions stay until they expire, in case the user returns.
     Revoked,
-}
-
-impl fmt::Debug for AuthRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // No secrets in logs.
-        f.debug_struct("AuthRequest")
-            .field("client_id", &self.client_id)
-            .field("user_name", &self.user_name)
-            .field("password", &self.password.as_ref().map(|_| "..."))
-            .field("origin", &self.origin)
-            .field("listener", &self.listener)
-            .field("method", &self.method)
-            .field("current", &self.current)
-            .finish_non_exhaustive()
-    }
 }
 
 impl fmt::Debug for Answer {

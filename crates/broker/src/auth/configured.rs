@@ -227,7 +227,6 @@ impl Authorizer for Configured {
 mod tests {
     use std::net::SocketAddr;
 
-    use bytes::Bytes;
     use tenbin_codec::Text;
 
     use super::*;
@@ -243,13 +242,14 @@ mod tests {
         let request = AuthRequest {
             client_id: Text::EMPTY,
             user_name: Some(Text::from_static(user)),
-            password: Some(Bytes::from_static(password.as_bytes())),
+            password: Some(password.into()),
             origin: Origin::direct(SocketAddr::from(([127, 0, 0, 1], 1)).into(), None, TransportProtocol::Tcp),
             listener: "l".into(),
             method: None,
             data: None,
             current: None,
         };
+        assert!(format!("{request:?}").contains("password: Some(***)"), "{request:?}");
         match access.authenticate(request).await {
             Answer::Accept { .. } => Ok(()),
             Answer::RefuseLogin(refusal) => Err(refusal.reason),

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tenbin_codec::{ReasonCode, Text};
+use tenbin_codec::{ReasonCode, Secret, Text};
 use tokio::time::timeout;
 
 use super::address_turns::AddressTurns;
@@ -32,7 +32,7 @@ pub(super) struct Http {
     breaker: Mutex<Breaker>,
     cache: Mutex<Cache>,
     /// Key of the hashes in the cache; `None` = the system has no random numbers, and nothing is cached.
-    cache_key: Option<[u8; 32]>,
+    cache_key: Option<Secret<[u8; 32]>>,
 }
 
 /// Failures in a row. After many of them, from several networks, no request of these networks is made for a time. Others
@@ -95,7 +95,7 @@ impl Http {
             turns: AddressTurns::new(REQUESTS_MAX, WAITING_MAX),
             breaker: Mutex::default(),
             cache: Mutex::default(),
-            cache_key: random().ok(),
+            cache_key: random().map(Secret::new).ok(),
         })
     }
 
@@ -104,7 +104,7 @@ impl Http {
             return Answer::NotMine;
         }
         let question = question(request);
-        let key = self.cache_key.map(|key| hmac(&key, &[&question]));
+        let key = self.cache_key.map(|key| hmac(key.expose(), &[&question]));
         let cached = key.and_then(|key| lock(&self.cache).get(&key, Instant::now()));
         let decision = match cached {
             Some(decision) => Ok(decision),
@@ -154,7 +154,7 @@ impl Http {
 
 /// The request as JSON. It has no port of the peer, so that a client that comes back finds its cached decision.
 fn question(request: &AuthRequest) -> Vec<u8> {
-    let password = request.password.as_deref().map(|password| match std::str::from_utf8(password) {
+    let password = request.password.as_ref().map(Secret::expose).map(|password| match std::str::from_utf8(password) {
         Ok(text) => ("password", text.to_owned()),
         Err(_) => ("password_base64", Base64::encode_string(password)),
     });

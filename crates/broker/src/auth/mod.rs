@@ -56,5 +56,6 @@ pub(crate) use realms::KnownRealm;
 pub(crate) use rights::Rights;
 pub use settings::AccessError;
 pub(crate) use settings::Settings;
+pub use tenbin_codec::Secret;
 #[cfg(feature = "web")]
 pub(crate) use {bans::hexadecimal, web::WebClient};

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64ct::{Base64UrlUnpadded, Encoding};
-use bytes::Bytes;
-use tenbin_codec::{ReasonCode, Text};
+use tenbin_codec::{ReasonCode, Secret, Text};
 
 use super::hashing::HashWorkers;
 use super::password_file::random;
@@ -24,11 +23,11 @@ pub(super) struct Passwords {
     /// Keyed hashes of recently verified passwords with their entries, to skip the slow check.
     proven: RecentSet<[u8; 32]>,
     /// Key of these hashes; `None` = the system has no random numbers, and no password is remembered.
-    proven_key: Option<[u8; 32]>,
+    proven_key: Option<Secret<[u8; 32]>>,
     /// Hasher of the stamps, random for each process.
     pub(super) stamps: RandomState,
     /// Key of the challenges for unknown users.
-    decoy_key: [u8; 32],
+    decoy_key: Secret<[u8; 32]>,
 }
 
 impl Passwords {
@@ -36,9 +35,9 @@ impl Passwords {
         Self {
             hashing: Arc::new(HashWorkers::new()),
             proven: RecentSet::new(PROVEN_MAX, PROVEN_FOR),
-            proven_key: random().ok(),
+            proven_key: random().map(Secret::new).ok(),
             stamps: RandomState::new(),
-            decoy_key,
+            decoy_key: Secret::new(decoy_key),
         }
     }
 
@@ -51,7 +50,7 @@ impl Passwords {
         };
         let password = request.password.clone().unwrap_or_default();
         // The proof covers the entry's hash: the proof of a changed or removed entry never matches.
-        let proof = self.proven_key.map(|key| hmac(&key, &[hash.as_bytes(), &[0], &password]));
+        let proof = self.proven_key.map(|key| hmac(key.expose(), &[hash.as_bytes(), &[0], password.expose()]));
         let is_proven = proof.is_some_and(|proof| self.proven.contains(&proof, Instant::now()));
         let fits = if is_proven { Some(true) } else { self.hash(request, password, hash.to_owned()).await };
         let address = network(request.origin.peer.address());
@@ -87,8 +86,8 @@ impl Passwords {
         refuse(ReasonCode::BadUserNameOrPassword, "unknown user")
     }
 
-    async fn hash(&self, request: &AuthRequest, password: Bytes, hash: String) -> Option<bool> {
-        let check = move |memory: &mut _| verify(&password, &hash, memory);
+    async fn hash(&self, request: &AuthRequest, password: Secret, hash: String) -> Option<bool> {
+        let check = move |memory: &mut _| verify(password.expose(), &hash, memory);
         self.hashing.run(&request.listener, network(request.origin.peer.address()), check).await
     }
 
@@ -96,7 +95,7 @@ impl Passwords {
     pub(super) fn begin_scram(&self, sources: Vec<Source>, request: AuthRequest) -> Answer {
         let scram = Scram { sources, stamps: self.stamps.clone(), decoy_key: self.decoy_key, request };
         match scram.request.data.clone() {
-            Some(data) => scram.challenge(&data),
+            Some(data) => scram.challenge(data.expose()),
             // A client without data yet gets an empty challenge first.
             None => Answer::Continue { data: None, exchange: Box::new(scram) },
         }
@@ -112,7 +111,7 @@ pub(super) fn refuse(reason: ReasonCode, cause: &'static str) -> Answer {
 struct Scram {
     sources: Vec<Source>,
     stamps: RandomState,
-    decoy_key: [u8; 32],
+    decoy_key: Secret<[u8; 32]>,
     request: AuthRequest,
 }
 
@@ -142,7 +141,7 @@ impl Scram {
         let scram = secrets.and_then(|secrets| Some((secrets, secrets.scram()?.clone())));
         // Compute it always, so that an unknown user takes as long as a known one.
         let (realm, name) = (source.realm.as_bytes(), first.user.as_bytes());
-        let decoy = ScramSecret::decoy(&self.decoy_key, realm, name, file.shapes());
+        let decoy = ScramSecret::decoy(self.decoy_key.expose(), realm, name, file.shapes());
         let (identity, secret) = match scram {
             Some((secrets, secret)) => {
                 let (realm, stamp) = (Arc::clone(&source.realm), secrets.stamp(&self.stamps));
@@ -151,22 +150,22 @@ impl Scram {
             None => (None, decoy),
         };
         let challenge = first.challenge(secret, &Base64UrlUnpadded::encode_string(&nonce));
-        let data = Some(challenge.message());
+        let data = Some(challenge.message().into());
         Answer::Continue { data, exchange: Box::new(ScramProof { challenge, source, user, identity }) }
     }
 }
 
 impl Exchange for Scram {
-    fn step(self: Box<Self>, data: Option<Bytes>) -> AuthFuture<'static> {
-        Box::pin(async move { self.challenge(&data.unwrap_or_default()) })
+    fn step(self: Box<Self>, data: Option<Secret>) -> AuthFuture<'static> {
+        Box::pin(async move { self.challenge(data.unwrap_or_default().expose()) })
     }
 }
 
 impl Exchange for ScramProof {
-    fn step(self: Box<Self>, data: Option<Bytes>) -> AuthFuture<'static> {
+    fn step(self: Box<Self>, data: Option<Secret>) -> AuthFuture<'static> {
         Box::pin(async move {
-            match (self.challenge.verify(&data.unwrap_or_default()), self.identity) {
-                (Ok(verified), Some(identity)) => Answer::Accept { identity, data: Some(verified.server_final) },
+            match (self.challenge.verify(data.unwrap_or_default().expose()), self.identity) {
+                (Ok(verified), Some(identity)) => Answer::Accept { identity, data: Some(verified.server_final.into()) },
                 (_, Some(_)) => self.source.refuse_user(self.user, ReasonCode::NotAuthorized, "wrong proof"),
                 (_, None) => self.source.refuse_user(self.user, ReasonCode::NotAuthorized, "unknown user"),
             }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::stream::Stream;
-use bytes::Bytes;
 use tenbin_codec::{
-    Auth, AuthProperties, Connect, DecodeError, Decoded, Decoder, Packet, PacketType, ReasonCode, Text, WriteBuffer,
+    Auth, AuthProperties, Connect, DecodeError, Decoded, Decoder, Packet, PacketType, ReasonCode, Secret, Text,
+    WriteBuffer,
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -58,7 +58,7 @@ impl Login {
 pub(super) struct Authenticated {
     pub(super) identity: Identity,
     /// Last Authentication Data, for CONNACK.
-    pub(super) data: Option<Bytes>,
+    pub(super) data: Option<Secret>,
 }
 
 /// Authenticates a client before `deadline`, and measures how long that takes. Keep Alive applies too.
@@ -202,7 +202,7 @@ fn fit(mut refusal: Refusal, packet: PacketType) -> Refusal {
 }
 
 /// Makes an AUTH packet, which repeats the method `[MQTT-4.12.0-5]`.
-pub(super) fn auth(reason: ReasonCode, method: &Option<Text>, data: Option<Bytes>) -> Auth {
+pub(super) fn auth(reason: ReasonCode, method: &Option<Text>, data: Option<Secret>) -> Auth {
     let properties = AuthProperties {
         authentication_method: method.clone(),
         authentication_data: data,
@@ -212,7 +212,7 @@ pub(super) fn auth(reason: ReasonCode, method: &Option<Text>, data: Option<Bytes
 }
 
 /// Returns the data of an AUTH that continues an exchange with the same method.
-pub(super) fn continued(auth: Auth, method: &Option<Text>) -> Option<Option<Bytes>> {
+pub(super) fn continued(auth: Auth, method: &Option<Text>) -> Option<Option<Secret>> {
     let goes_on = auth.reason == ReasonCode::ContinueAuthentication // [MQTT-4.12.0-3]
         && auth.properties.authentication_method == *method; // [MQTT-4.12.0-5]
     goes_on.then_some(auth.properties.authentication_data)
@@ -223,7 +223,7 @@ async fn next_auth<S: Stream>(
     transport: &mut Transport<S>,
     decoder: &mut Decoder,
     method: &Option<Text>,
-) -> Result<Option<Bytes>, Refusal> {
+) -> Result<Option<Secret>, Refusal> {
     // The caller's time-out bounds this.
     transport.flush(Duration::MAX).await.map_err(|_| Refusal::SILENT)?;
     loop {

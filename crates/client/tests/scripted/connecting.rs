@@ -85,7 +85,7 @@ async fn connect_packet_reflects_the_options() {
     assert_eq!(connect.properties.session_expiry_interval, Some(90));
     assert_eq!(connect.properties.receive_maximum.map(u16::from), Some(12));
     assert_eq!(connect.user_name.unwrap(), "user");
-    assert_eq!(&connect.password.unwrap()[..], b"secret");
+    assert_eq!(connect.password, Some("secret".into()));
 }
 
 #[tokio::test]

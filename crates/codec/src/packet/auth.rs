@@ -1,13 +1,12 @@
-use std::fmt;
-
-use bytes::{BufMut, Bytes};
+use bytes::BufMut;
 
 use super::ack::take_reason;
 use super::put_packet;
 use crate::property::{Property, PropertyReader, put_properties};
 use crate::reader::Reader;
-use crate::secret::Hidden;
-use crate::{DecodeError, PacketType, PropertyId, ProtocolVersion, ReasonCode, Text, UserProperty, WriteBuffer};
+use crate::{
+    DecodeError, PacketType, PropertyId, ProtocolVersion, ReasonCode, Secret, Text, UserProperty, WriteBuffer,
+};
 
 /// AUTH (MQTT 5.0 §3.15): one step of an extended authentication. Does not exist at 3.1.1.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,28 +18,16 @@ pub struct Auth {
 }
 
 /// AUTH's properties (MQTT 5.0 §3.15.2.2).
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AuthProperties {
     /// Name of the method, the same throughout `[MQTT-4.12.0-5]`.
     pub authentication_method: Option<Text>,
     /// Data of the method.
-    pub authentication_data: Option<Bytes>,
+    pub authentication_data: Option<Secret>,
     /// Explanation of the Reason Code for people.
     pub reason_string: Option<Text>,
     /// User Properties of the sender.
     pub user_properties: Vec<UserProperty>,
-}
-
-/// Without the Authentication Data, which may be a token.
-impl fmt::Debug for AuthProperties {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AuthProperties")
-            .field("authentication_method", &self.authentication_method)
-            .field("authentication_data", &Hidden::of(self.authentication_data.as_ref()))
-            .field("reason_string", &self.reason_string)
-            .field("user_properties", &self.user_properties)
-            .finish()
-    }
 }
 
 impl Auth {
@@ -57,7 +44,7 @@ impl Auth {
         while let Some(property) = reader.next()? {
             match property {
                 Property::AuthenticationMethod(method) => properties.authentication_method = Some(method),
-                Property::AuthenticationData(data) => properties.authentication_data = Some(data),
+                Property::AuthenticationData(data) => properties.authentication_data = Some(data.into()),
                 Property::ReasonString(text) => properties.reason_string = Some(text),
                 Property::UserProperty(property) => properties.user_properties.push(property),
                 _ => return Err(reader.misplaced()),
@@ -78,7 +65,8 @@ impl Auth {
             body.put_u8(self.reason.byte());
             put_properties(body, |writer| {
                 writer.text(PropertyId::AuthenticationMethod, self.properties.authentication_method.as_ref());
-                writer.binary(PropertyId::AuthenticationData, self.properties.authentication_data.as_ref());
+                let data = self.properties.authentication_data.as_ref();
+                writer.binary(PropertyId::AuthenticationData, data.map(Secret::expose));
                 writer.text(PropertyId::ReasonString, self.properties.reason_string.as_ref());
                 writer.user(&self.properties.user_properties);
             });

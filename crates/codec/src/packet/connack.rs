@@ -1,11 +1,13 @@
 use std::num::{NonZeroU16, NonZeroU32};
 
-use bytes::{BufMut, Bytes};
+use bytes::BufMut;
 
 use super::put_packet;
 use crate::property::{Property, PropertyReader, put_properties};
 use crate::reader::Reader;
-use crate::{DecodeError, PacketType, PropertyId, ProtocolVersion, QoS, ReasonCode, Text, UserProperty, WriteBuffer};
+use crate::{
+    DecodeError, PacketType, PropertyId, ProtocolVersion, QoS, ReasonCode, Secret, Text, UserProperty, WriteBuffer,
+};
 
 /// CONNACK (MQTT 5.0 §3.2): the server's answer to CONNECT.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +57,7 @@ pub struct ConnAckProperties {
     /// Name of the extended authentication method.
     pub authentication_method: Option<Text>,
     /// Last data of the extended authentication.
-    pub authentication_data: Option<Bytes>,
+    pub authentication_data: Option<Secret>,
 }
 
 impl ConnAck {
@@ -128,7 +130,7 @@ impl ConnAckProperties {
                 Property::ResponseInformation(text) => properties.response_information = Some(text),
                 Property::ServerReference(text) => properties.server_reference = Some(text),
                 Property::AuthenticationMethod(method) => properties.authentication_method = Some(method),
-                Property::AuthenticationData(data) => properties.authentication_data = Some(data),
+                Property::AuthenticationData(data) => properties.authentication_data = Some(data.into()),
                 _ => return Err(reader.misplaced()),
             }
         }
@@ -153,7 +155,7 @@ impl ConnAckProperties {
             writer.text(PropertyId::ResponseInformation, self.response_information.as_ref());
             writer.text(PropertyId::ServerReference, self.server_reference.as_ref());
             writer.text(PropertyId::AuthenticationMethod, self.authentication_method.as_ref());
-            writer.binary(PropertyId::AuthenticationData, self.authentication_data.as_ref());
+            writer.binary(PropertyId::AuthenticationData, self.authentication_data.as_ref().map(Secret::expose));
         });
     }
 }

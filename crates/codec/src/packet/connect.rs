@@ -1,14 +1,12 @@
-use std::fmt;
 use std::num::{NonZeroU16, NonZeroU32};
 
-use bytes::{BufMut, Bytes};
+use bytes::BufMut;
 
 use super::{Will, put_packet};
 use crate::property::{Property, PropertyReader, put_properties};
 use crate::reader::Reader;
-use crate::secret::Hidden;
 use crate::write_buffer::put_binary;
-use crate::{DecodeError, PacketType, PropertyId, ProtocolVersion, QoS, Text, UserProperty, WriteBuffer};
+use crate::{DecodeError, PacketType, PropertyId, ProtocolVersion, QoS, Secret, Text, UserProperty, WriteBuffer};
 
 /// CONNECT (MQTT 5.0 §3.1), the first packet of a connection.
 ///
@@ -18,7 +16,7 @@ use crate::{DecodeError, PacketType, PropertyId, ProtocolVersion, QoS, Text, Use
 ///
 ///   flags   User Name | Password | Will Retain | Will QoS (2) | Will Flag | Clean Start | reserved 0
 /// ```
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connect {
     /// Protocol version of the connection.
     pub version: ProtocolVersion,
@@ -36,13 +34,13 @@ pub struct Connect {
     /// User Name.
     pub user_name: Option<Text>,
     /// Password: any bytes. v5 allows one without a user name.
-    pub password: Option<Bytes>,
+    pub password: Option<Secret>,
     /// Empty at 3.1.1.
     pub properties: ConnectProperties,
 }
 
 /// CONNECT's properties (MQTT 5.0 §3.1.2.11). `None` means absent, with the default that the standard gives.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConnectProperties {
     /// Seconds that the session outlives the connection; absent = 0, `u32::MAX` = for ever.
     pub session_expiry_interval: Option<u32>,
@@ -61,43 +59,7 @@ pub struct ConnectProperties {
     /// Name of the extended authentication method.
     pub authentication_method: Option<Text>,
     /// First data of the extended authentication.
-    pub authentication_data: Option<Bytes>,
-}
-
-/// Without the password.
-impl fmt::Debug for Connect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { version, is_bridge, clean_start, keep_alive, client_id, will, user_name, password, properties } =
-            self;
-        f.debug_struct("Connect")
-            .field("version", version)
-            .field("is_bridge", is_bridge)
-            .field("clean_start", clean_start)
-            .field("keep_alive", keep_alive)
-            .field("client_id", client_id)
-            .field("will", will)
-            .field("user_name", user_name)
-            .field("password", &Hidden::of(password.as_ref()))
-            .field("properties", properties)
-            .finish()
-    }
-}
-
-/// Without the Authentication Data, which may be a token.
-impl fmt::Debug for ConnectProperties {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConnectProperties")
-            .field("session_expiry_interval", &self.session_expiry_interval)
-            .field("receive_maximum", &self.receive_maximum)
-            .field("maximum_packet_size", &self.maximum_packet_size)
-            .field("topic_alias_maximum", &self.topic_alias_maximum)
-            .field("request_response_information", &self.request_response_information)
-            .field("request_problem_information", &self.request_problem_information)
-            .field("user_properties", &self.user_properties)
-            .field("authentication_method", &self.authentication_method)
-            .field("authentication_data", &Hidden::of(self.authentication_data.as_ref()))
-            .finish()
-    }
+    pub authentication_data: Option<Secret>,
 }
 
 impl Connect {
@@ -151,7 +113,7 @@ impl Connect {
         };
         let user_name = if flags.user_name { Some(user_name(&mut body)?) } else { None };
         let password =
-            if flags.password { body.binary().map(Some).map_err(|_| DecodeError::Credentials)? } else { None };
+            if flags.password { Some(body.binary().map_err(|_| DecodeError::Credentials)?.into()) } else { None };
         body.finish()?;
         Ok(Self {
             version,
@@ -183,7 +145,7 @@ impl Connect {
                 put_binary(body, user_name.as_bytes());
             }
             if let Some(password) = &self.password {
-                put_binary(body, password);
+                put_binary(body, password.expose());
             }
         });
     }
@@ -252,7 +214,7 @@ impl ConnectProperties {
                 Property::RequestProblemInformation(asked) => properties.request_problem_information = Some(asked),
                 Property::UserProperty(property) => properties.user_properties.push(property),
                 Property::AuthenticationMethod(method) => properties.authentication_method = Some(method),
-                Property::AuthenticationData(data) => properties.authentication_data = Some(data),
+                Property::AuthenticationData(data) => properties.authentication_data = Some(data.into()),
                 _ => return Err(reader.misplaced()),
             }
         }
@@ -272,7 +234,7 @@ impl ConnectProperties {
             writer.flag(PropertyId::RequestProblemInformation, self.request_problem_information);
             writer.user(&self.user_properties);
             writer.text(PropertyId::AuthenticationMethod, self.authentication_method.as_ref());
-            writer.binary(PropertyId::AuthenticationData, self.authentication_data.as_ref());
+            writer.binary(PropertyId::AuthenticationData, self.authentication_data.as_ref().map(Secret::expose));
         });
     }
 }

@@ -10,7 +10,7 @@ use proptest::sample::select;
 use tenbin_codec::{
     Ack, AckProperties, Auth, AuthProperties, ConnAck, ConnAckProperties, Connect, ConnectProperties, Disconnect,
     DisconnectProperties, MessageProperties, Packet, PacketId, PacketType, PingBody, PingReq, ProtocolVersion, Publish,
-    QoS, ReasonCode, RetainHandling, SubAck, Subscribe, Subscription, SubscriptionOptions, Text, TopicFilter,
+    QoS, ReasonCode, RetainHandling, Secret, SubAck, Subscribe, Subscription, SubscriptionOptions, Text, TopicFilter,
     TopicName, UnsubAck, Unsubscribe, UserProperty, VARINT_MAX, Will, WriteBuffer,
 };
 
@@ -72,7 +72,7 @@ fn connect(version: ProtocolVersion) -> impl Strategy<Value = Connect> {
             keep_alive,
             client_id,
             will,
-            password: password.filter(|_| is_v5 || user_name.is_some()),
+            password: password.filter(|_| is_v5 || user_name.is_some()).map(Secret::from),
             user_name,
             properties: if is_v5 { properties } else { ConnectProperties::default() },
         },
@@ -101,7 +101,7 @@ fn connect_properties() -> impl Strategy<Value = ConnectProperties> {
                 request_problem_information: problem,
                 user_properties,
                 authentication_method: method,
-                authentication_data: data.flatten(),
+                authentication_data: data.flatten().map(Secret::from),
             }
         })
 }
@@ -166,7 +166,7 @@ fn connack_properties() -> impl Strategy<Value = ConnAckProperties> {
                 response_information: response,
                 server_reference: server,
                 authentication_method: method,
-                authentication_data,
+                authentication_data: authentication_data.map(Secret::from),
             }
         },
     )
@@ -315,9 +315,11 @@ fn disconnect(is_v5: bool) -> impl Strategy<Value = Disconnect> {
 
 fn auth() -> impl Strategy<Value = Auth> {
     (reason(PacketType::Auth), option::of(text()), option::of(binary()), option::of(text()), user_properties())
-        .prop_map(|(reason, authentication_method, authentication_data, reason_string, user_properties)| Auth {
-            reason,
-            properties: AuthProperties { authentication_method, authentication_data, reason_string, user_properties },
+        .prop_map(|(reason, authentication_method, data, reason_string, user_properties)| {
+            let authentication_data = data.map(Secret::from);
+            let properties =
+                AuthProperties { authentication_method, authentication_data, reason_string, user_properties };
+            Auth { reason, properties }
         })
 }
 

@@ -48,7 +48,7 @@ fn connect_says_what_the_plan_says() {
     );
     assert_eq!(connect.client_id.as_str(), "wire-pub-0");
     assert_eq!(connect.user_name.as_ref().map(AsRef::as_ref), Some("user"));
-    assert_eq!((connect.password.as_deref(), connect.keep_alive), (Some(&b"secret"[..]), 33));
+    assert_eq!((connect.password, connect.keep_alive), (Some("secret".into()), 33));
     let will = connect.will.expect("publishers have one");
     assert_eq!((will.topic.to_string().as_str(), will.qos), ("gone", QoS::AtLeastOnce));
 }

@@ -155,7 +155,7 @@ impl Thread {
         let old = takeover.old;
         let Some(peer) = self.peers.get_mut(old) else { return };
         let is_equal = auth.plain().zip(peer.machine.login()).is_some_and(|((user, password), login)| {
-            user.as_bytes() == login.user.as_bytes() && login.password.as_deref() == Some(password)
+            user.as_bytes() == login.user.as_bytes() && login.password == Some(password.into())
         });
         if is_equal && !peer.machine.is_asleep() {
             let mut datagram = Vec::new();

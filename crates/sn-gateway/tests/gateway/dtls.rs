@@ -144,7 +144,7 @@ fn identity_of_the_key_is_the_user_name() {
     assert_eq!(client.connect("c"), ReturnCode::Accepted);
     let connect = broker.connect();
     assert_eq!(connect.user_name.expect("a user").as_str(), "sn/pump-7");
-    assert_eq!(connect.password.as_deref(), Some(&b"of the gateway"[..]));
+    assert_eq!(connect.password, Some("of the gateway".into()));
     client.send(&Message::PingReq(PingReq { client_id: None }));
     assert_eq!(Message::decode(&client.receive()), Ok(Message::PingResp));
 }

@@ -11,12 +11,12 @@ mod receiving;
 mod requests;
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rustc_hash::FxBuildHasher;
+use tenbin_codec::Secret;
 use tenbin_sn_codec::v1_2::{
     Auth, Connect, Disconnect, Message, MessageId, PingReq, QoS, ReturnCode, ShortName, WillTopic,
 };
@@ -69,19 +69,12 @@ pub struct ClientOptions {
 }
 
 /// User name and password of a client.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// User name.
     pub user: String,
     /// Password.
-    pub password: Bytes,
-}
-
-/// Without the password.
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
-    }
+    pub password: Secret,
 }
 
 /// A client's Will.
@@ -374,7 +367,7 @@ impl ClientPeer {
                     client_id,
                 }));
                 if let Some(credentials) = self.options.credentials.as_ref().filter(|_| !ends_sleep) {
-                    let data = Auth::plain_data(&credentials.user, &credentials.password);
+                    let data = Auth::plain_data(&credentials.user, credentials.password.expose());
                     out.push(&Message::Auth(Auth { reason: 0, method: Auth::PLAIN, data: &data }));
                 }
             }

@@ -159,7 +159,7 @@ impl GatewayPeer {
         }
         let login = auth.plain().and_then(|(user, password)| {
             let user = Text::try_from(user).ok()?;
-            Some(Login { user, password: Some(Bytes::copy_from_slice(password)) })
+            Some(Login { user, password: Some(password.into()) })
         });
         match login {
             Some(login) => {

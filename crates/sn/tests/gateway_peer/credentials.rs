@@ -1,7 +1,7 @@
 //! Credentials of clients, in AUTH.
 
 use tenbin_codec::Text;
-use tenbin_sn::{Action, DropCause, End, Login};
+use tenbin_sn::{Action, ClientOptions, Credentials, DropCause, End, Login};
 use tenbin_sn_codec::v1_2::{Auth, Connect, Message, ReturnCode};
 
 use crate::rig::{RETRY, Rig, connect, gateway};
@@ -22,7 +22,7 @@ fn credentials_are_user_name_and_password() {
     rig.client(auth(Auth::PLAIN, b"\0plant\0secret"));
     let connect = rig.open();
     assert_eq!(connect.user_name, Some(Text::try_from("plant").expect("legal")));
-    assert_eq!(connect.password.as_deref(), Some(&b"secret"[..]));
+    assert_eq!(connect.password, Some("secret".into()));
     // A copy changes nothing either.
     rig.client(auth(Auth::PLAIN, b"\0plant\0other"));
     assert_eq!(rig.action, Action::Continue);
@@ -73,4 +73,13 @@ fn login_of_a_client_replaces_that_of_the_gateway() {
     let mut rig = Rig::accept(&gateway, connect("c"), None);
     rig.peer.set_login(login("pump-7"));
     assert_eq!(rig.open().user_name, Some(login("pump-7").user));
+}
+
+#[test]
+fn logins_do_not_show_their_passwords() {
+    let login = Login { user: Text::from_static("plant"), password: Some("hidden".into()) };
+    let credentials = Credentials { user: "plant".to_owned(), password: "hidden".into() };
+    let options = ClientOptions { credentials: Some(credentials), ..ClientOptions::new("c") };
+    let shown = format!("{login:?} {options:?}");
+    assert!(shown.matches("***").count() == 2 && !shown.contains("hidden"), "{shown}");
 }

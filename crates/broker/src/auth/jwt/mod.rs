@@ -8,9 +8,8 @@ mod token;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use bytes::Bytes;
 use serde_json::Value;
-use tenbin_codec::{ReasonCode, Text};
+use tenbin_codec::{ReasonCode, Secret, Text};
 
 use self::key::Key;
 use self::key_set::{Found, KeySet};
@@ -46,11 +45,11 @@ impl Jwt {
             Some(_) => &request.data,
             None => &request.password,
         };
-        self.check(source, request, token.as_deref().unwrap_or_default()).await
+        self.check(source, request, token.as_ref()).await
     }
 
-    async fn check(&self, source: &Source, request: &AuthRequest, text: &[u8]) -> Answer {
-        let Some(token) = Token::parse(text) else { return Answer::NotMine };
+    async fn check(&self, source: &Source, request: &AuthRequest, token: Option<&Secret>) -> Answer {
+        let Some(token) = token.and_then(|token| Token::parse(token.expose())) else { return Answer::NotMine };
         let refuse = |cause: &'static str| source.refuse(ReasonCode::NotAuthorized, cause);
         let is_issuer = self.config.issuer.as_ref().is_some_and(|issuer| token.claim("iss") == Some(issuer.as_str()));
         let keys = match self.keys.find(token.key_id.as_deref(), Instant::now()).await {
@@ -130,13 +129,13 @@ struct Asked {
 }
 
 impl Exchange for Asked {
-    fn step(self: Box<Self>, data: Option<Bytes>) -> AuthFuture<'static> {
+    fn step(self: Box<Self>, data: Option<Secret>) -> AuthFuture<'static> {
         Box::pin(async move {
             let Self { sources, request } = *self;
             let mut answer = Answer::NotMine;
             for source in &sources {
                 let Kind::Jwt(jwt) = &source.kind else { continue };
-                answer = match jwt.check(source, &request, data.as_deref().unwrap_or_default()).await {
+                answer = match jwt.check(source, &request, data.as_ref()).await {
                     Answer::NotMine => source.refuse(ReasonCode::NotAuthorized, "no token of this source"),
                     answer => return answer,
                 };

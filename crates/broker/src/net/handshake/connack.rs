@@ -1,8 +1,7 @@
 //! CONNACK: its content and its encoding.
 
-use bytes::Bytes;
 use tenbin_codec::{
-    ConnAck, Connect, DecodeError, Packet, ProtocolVersion, ReasonCode, ReportCarriers, Text, WriteBuffer,
+    ConnAck, Connect, DecodeError, Packet, ProtocolVersion, ReasonCode, ReportCarriers, Secret, Text, WriteBuffer,
 };
 use tenbin_session::handshake::{Negotiated, negotiate};
 
@@ -19,7 +18,7 @@ pub(super) fn negotiate_limits(
     connect: &Connect,
     client_id: &Text,
     assigned: Option<Text>,
-    data: Option<Bytes>,
+    data: Option<Secret>,
     report_carriers: ReportCarriers,
 ) -> Result<Negotiated, ReasonCode> {
     let mut negotiated = negotiate(connect, &shared.capabilities, false, assigned)?;

@@ -218,7 +218,7 @@ impl Connector {
         connect.keep_alive = self.keep_alive;
         connect.will = self.will.clone().filter(|_| has_will);
         connect.user_name = self.user_name.clone();
-        connect.password = self.password.clone();
+        connect.password = self.password.clone().map(Into::into);
         if self.version.is_v5() {
             connect.properties.session_expiry_interval = self.session_expiry;
         }
