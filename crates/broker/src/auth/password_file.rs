@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use argon2::Argon2;
 use argon2::password_hash::PasswordHasher as _;
 use argon2::password_hash::phc::PasswordHash;
+use tenbin_codec::Secret;
 use tenbin_files::Replacing;
 
 use super::password_hash;
@@ -35,7 +36,7 @@ pub struct PasswordFile {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Secrets {
     /// For User Name and Password, as the line has it.
-    hash: Option<String>,
+    hash: Option<Secret<String>>,
     scram: Option<ScramSecret>,
 }
 
@@ -79,7 +80,7 @@ impl PasswordFile {
 
     /// Returns a hash that takes as long to check as that of an existing user.
     pub(super) fn decoy(&self) -> String {
-        self.users.values().find_map(|secrets| secrets.hash.clone()).unwrap_or_else(|| DECOY.to_owned())
+        self.users.values().find_map(Secrets::hash).unwrap_or(DECOY).to_owned()
     }
 
     /// Sets the password of `user` in the file at `path`. Creates the file if necessary; all other lines stay.
@@ -90,7 +91,7 @@ impl PasswordFile {
         if !is_user_name(user) {
             return Err(unusable(path, format!("{user:?} cannot be a user's name")));
         }
-        let hash = secrets.hash.as_ref().map(|hash| format!("{user}:{hash}"));
+        let hash = secrets.hash().map(|hash| format!("{user}:{hash}"));
         let scram = secrets.scram.as_ref().map(|secret| format!("{user}:{secret}"));
         Self::edit(path, user, hash.into_iter().chain(scram).collect()).map(|_| ())
     }
@@ -148,7 +149,7 @@ impl PasswordFile {
             secrets.scram.replace(secret).is_some()
         } else {
             password_hash::check(secret)?;
-            secrets.hash.replace(secret.to_owned()).is_some()
+            secrets.hash.replace(Secret::new(secret.to_owned())).is_some()
         };
         if is_second { Err(format!("a second line of one kind for {user}")) } else { Ok(()) }
     }
@@ -171,12 +172,12 @@ impl Secrets {
         let hash = Argon2::default().hash_password_with_salt(password, &salt()?);
         let hash: PasswordHash = hash.map_err(|error| error.to_string())?;
         let scram = if scram { Some(ScramSecret::new(password, salt()?.to_vec(), ITERATIONS)) } else { None };
-        Ok(Self { hash: Some(hash.to_string()), scram })
+        Ok(Self { hash: Some(Secret::new(hash.to_string())), scram })
     }
 
     /// Hash for User Name and Password.
     pub(super) fn hash(&self) -> Option<&str> {
-        self.hash.as_deref()
+        self.hash.as_ref().map(|hash| hash.expose().as_str())
     }
 
     pub(super) fn scram(&self) -> Option<&ScramSecret> {
@@ -185,7 +186,7 @@ impl Secrets {
 
     /// Fingerprint of the secrets, comparable only for the same `hasher`.
     pub(super) fn stamp(&self, hasher: &RandomState) -> u64 {
-        hasher.hash_one((&self.hash, self.scram.as_ref().map(ToString::to_string)))
+        hasher.hash_one((self.hash(), self.scram.as_ref().map(ToString::to_string)))
     }
 }
 

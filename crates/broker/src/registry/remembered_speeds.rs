@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
-use tenbin_codec::{Text, TopicFilter};
+use tenbin_codec::{Secret, Text, TopicFilter};
 
 use crate::auth::{Identity, Principal};
 use crate::values::{KnownSpeed, SpeedChanges, SpeedKey, SpeedLimits};
@@ -17,7 +17,7 @@ use crate::values::{KnownSpeed, SpeedChanges, SpeedKey, SpeedLimits};
 #[derive(Debug)]
 pub(crate) struct RememberedSpeeds {
     limits: SpeedLimits,
-    key: SpeedKey,
+    key: Secret<SpeedKey>,
     /// No other lock is taken under it.
     entries: Mutex<Entries>,
 }
@@ -43,7 +43,7 @@ struct Entry {
 
 impl RememberedSpeeds {
     pub(crate) fn new(limits: SpeedLimits, key: SpeedKey) -> Self {
-        Self { limits, key, entries: Mutex::default() }
+        Self { limits, key: Secret::new(key), entries: Mutex::default() }
     }
 
     /// Remembers the processing time of a client that leaves the group of `filter`.
@@ -118,7 +118,7 @@ impl RememberedSpeeds {
 
     fn name(&self, Principal { client_id, identity, .. }: &Principal, filter: &TopicFilter) -> u64 {
         let Identity { user, realm, .. } = identity;
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("any key will do");
+        let mut mac = Hmac::<Sha256>::new_from_slice(self.key.expose()).expect("any key will do");
         let is_user = u8::from(user.is_some());
         let user = user.as_ref().map_or(&b""[..], Text::as_bytes);
         for part in [user, realm.as_bytes(), client_id.as_bytes(), filter.as_bytes()] {

@@ -1,7 +1,7 @@
-use std::fmt;
 use std::hash::Hasher as _;
 
 use siphasher::sip::SipHasher13;
+use tenbin_codec::Secret;
 
 use crate::values::HashKey;
 
@@ -9,25 +9,19 @@ use crate::values::HashKey;
 ///
 /// Its key is secret, so that a client cannot choose which member gets its messages. A broker with persistent storage
 /// keeps the key between runs, because it stores hashes with messages.
-#[derive(Clone)]
-pub(crate) struct KeyHasher(SipHasher13);
+#[derive(Debug, Clone)]
+pub(crate) struct KeyHasher(Secret<SipHasher13>);
 
 impl KeyHasher {
     pub(crate) fn new(key: &HashKey) -> Self {
-        Self(SipHasher13::new_with_key(key))
+        Self(Secret::new(SipHasher13::new_with_key(key)))
     }
 
     /// Hashes only these bytes. A length prefix would depend on the machine, and no second value follows.
     pub(crate) fn hash(&self, name: &[u8]) -> u64 {
-        let mut hasher = self.0;
+        let mut hasher = *self.0.expose();
         hasher.write(name);
         hasher.finish()
-    }
-}
-
-impl fmt::Debug for KeyHasher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyHasher").finish_non_exhaustive()
     }
 }
 

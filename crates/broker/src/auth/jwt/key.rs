@@ -1,13 +1,13 @@
-use std::fmt;
-
 use base64ct::{Base64, Base64UrlUnpadded, Encoding};
 use ring::hmac;
 use ring::signature::{self, RsaParameters, RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm};
 use serde_json::Value;
+use tenbin_codec::Secret;
 
 use super::der;
 
 /// A key that checks signatures. Its type fixes the family of algorithms: a public key never is the secret of an HMAC.
+#[derive(Debug)]
 pub(super) struct Key {
     /// `kid`; `None` = it has none.
     pub(super) id: Option<String>,
@@ -16,8 +16,9 @@ pub(super) struct Key {
     material: Material,
 }
 
+#[derive(Debug)]
 pub(super) enum Material {
-    Secret(Vec<u8>),
+    Secret(Secret),
     /// Modulus and exponent.
     Rsa(Vec<u8>, Vec<u8>),
     /// Uncompressed point on P-256.
@@ -38,7 +39,7 @@ impl Key {
         if bytes.len() < SECRET_BYTES_MIN {
             return Err(format!("needs at least {SECRET_BYTES_MIN} bytes, has {}", bytes.len()));
         }
-        Ok(Self { id: None, algorithm: None, material: Material::Secret(bytes) })
+        Ok(Self { id: None, algorithm: None, material: Material::Secret(bytes.into()) })
     }
 
     /// A public key in PEM.
@@ -62,7 +63,7 @@ impl Key {
             (x.len() == length && y.len() == length).then(|| [&[4][..], &x, &y].concat())
         };
         let material = match (text("kty")?, text("crv")) {
-            ("oct", _) => Material::Secret(bytes("k").filter(|secret| secret.len() >= SECRET_BYTES_MIN)?),
+            ("oct", _) => Material::Secret(bytes("k").filter(|secret| secret.len() >= SECRET_BYTES_MIN)?.into()),
             ("RSA", _) => Material::Rsa(without_zeros(&bytes("n")?), without_zeros(&bytes("e")?)),
             ("EC", Some("P-256")) => Material::P256(point(32)?),
             ("EC", Some("P-384")) => Material::P384(point(48)?),
@@ -99,7 +100,7 @@ impl Key {
         };
         match &self.material {
             Material::Secret(secret) => hmac_of(algorithm)
-                .is_some_and(|kind| hmac::verify(&hmac::Key::new(kind, secret), message, signature).is_ok()),
+                .is_some_and(|kind| hmac::verify(&hmac::Key::new(kind, secret.expose()), message, signature).is_ok()),
             Material::Rsa(n, e) => rsa_of(algorithm)
                 .is_some_and(|kind| RsaPublicKeyComponents { n, e }.verify(kind, message, signature).is_ok()),
             Material::P256(point) => public(&signature::ECDSA_P256_SHA256_FIXED, point),
@@ -139,9 +140,3 @@ fn rsa_of(algorithm: &str) -> Option<&'static RsaParameters> {
 const SECRET_BYTES_MIN: usize = 32;
 /// Shortest modulus (RFC 7518 §3.3).
 const RSA_BYTES_MIN: usize = 256;
-
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Key").field("id", &self.id).finish_non_exhaustive()
-    }
-}

@@ -54,7 +54,7 @@ async fn answer(source: &Source, token: &str) -> Result<String, String> {
     let request = AuthRequest {
         client_id: Text::from_static("c"),
         user_name: Some(Text::from_static("u")),
-        password: Some(Bytes::copy_from_slice(token.as_bytes())),
+        password: Some(token.into()),
         origin: Origin::direct(SocketAddr::from(([127, 0, 0, 1], 1)).into(), None, TransportProtocol::Tcp),
         listener: "l".into(),
         method: None,
@@ -213,4 +213,10 @@ fn unusable_key_files_are_named() {
     }
     let error = stage.source("jwks", Path::new("/nowhere/at/all"), "").unwrap_err();
     assert!(error.contains("/nowhere/at/all"), "{error}");
+}
+
+#[test]
+fn key_does_not_show_its_secret() {
+    let key = Key::from_secret(b"a secret of at least 32 characters".to_vec()).unwrap();
+    assert!(format!("{key:?}").contains("Secret(***)"), "{key:?}");
 }

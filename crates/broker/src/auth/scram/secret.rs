@@ -4,15 +4,15 @@ use std::fmt;
 use base64ct::{Base64, Encoding};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
-use subtle::ConstantTimeEq;
+use tenbin_codec::Secret;
 
 /// The server's record of a password: sufficient to check a proof, not to create one.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ScramSecret {
     pub(super) iterations: u32,
     pub(super) salt: Vec<u8>,
-    stored_key: [u8; 32],
-    server_key: [u8; 32],
+    stored_key: Secret<[u8; 32]>,
+    server_key: Secret<[u8; 32]>,
 }
 
 impl ScramSecret {
@@ -20,7 +20,11 @@ impl ScramSecret {
         let mut salted = [0; 32];
         pbkdf2::pbkdf2_hmac::<Sha256>(password, &salt, iterations, &mut salted);
         let stored_key = Sha256::digest(hmac(&salted, &[b"Client Key"])).into();
-        Self { iterations, salt, stored_key, server_key: hmac(&salted, &[b"Server Key"]) }
+        Self::of_keys(iterations, salt, stored_key, hmac(&salted, &[b"Server Key"]))
+    }
+
+    fn of_keys(iterations: u32, salt: Vec<u8>, stored_key: [u8; 32], server_key: [u8; 32]) -> Self {
+        Self { iterations, salt, stored_key: Secret::new(stored_key), server_key: Secret::new(server_key) }
     }
 
     /// Creates a secret for an unknown user; no password matches it. It is always the same for one user of a realm.
@@ -39,20 +43,19 @@ impl ScramSecret {
         let blocks =
             (0..salt_bytes.div_ceil(32) as u64).flat_map(|block| hmac(&hash(b"salt"), &[&block.to_le_bytes()]));
         let salt = blocks.take(salt_bytes).collect();
-        Self { iterations, salt, stored_key: hash(b"stored"), server_key: *key }
+        Self::of_keys(iterations, salt, hash(b"stored"), *key)
     }
 
     /// Whether `proof` was made with the password for this exchange.
     pub(super) fn accepts(&self, proof: &[u8; 32], auth_message: &[&[u8]]) -> bool {
-        let mut client_key = hmac(&self.stored_key, auth_message);
+        let mut client_key = hmac(self.stored_key.expose(), auth_message);
         client_key.iter_mut().zip(proof).for_each(|(byte, proof)| *byte ^= proof);
-        let stored_key: [u8; 32] = Sha256::digest(client_key).into();
-        stored_key.ct_eq(&self.stored_key).into()
+        self.stored_key == Secret::new(Sha256::digest(client_key))
     }
 
     /// Returns the proof to the client that the server knows the secret too.
     pub(super) fn signature(&self, auth_message: &[&[u8]]) -> [u8; 32] {
-        hmac(&self.server_key, auth_message)
+        hmac(self.server_key.expose(), auth_message)
     }
 
     /// Parses the text after [`PREFIX`].
@@ -62,8 +65,8 @@ impl ScramSecret {
         let mut bytes = || Base64::decode_vec(parts.next()?).ok();
         let (salt, stored_key, server_key) = (bytes()?, bytes()?, bytes()?);
         let is_end = parts.next().is_none() && !salt.is_empty();
-        let keys = (stored_key.try_into().ok()?, server_key.try_into().ok()?);
-        is_end.then_some(Self { iterations, salt, stored_key: keys.0, server_key: keys.1 })
+        let secret = Self::of_keys(iterations, salt, stored_key.try_into().ok()?, server_key.try_into().ok()?);
+        is_end.then_some(secret)
     }
 }
 
@@ -94,14 +97,8 @@ impl Shapes {
 impl fmt::Display for ScramSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let base64 = Base64::encode_string;
-        let (salt, stored_key) = (base64(&self.salt), base64(&self.stored_key));
-        write!(f, "{PREFIX}{}${salt}${stored_key}${}", self.iterations, base64(&self.server_key))
-    }
-}
-
-impl fmt::Debug for ScramSecret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ScramSecret").field("iterations", &self.iterations).finish_non_exhaustive()
+        let (salt, stored_key) = (base64(&self.salt), base64(self.stored_key.expose()));
+        write!(f, "{PREFIX}{}${salt}${stored_key}${}", self.iterations, base64(self.server_key.expose()))
     }
 }
 
