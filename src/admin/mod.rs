@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Map, Value, json};
 use tenbin_admin::client::{Client, ClientError, segment};
-use tenbin_admin::{Role, add_token};
+use tenbin_admin::{Role, Secret, add_token};
 
 /// Shows and changes a running broker over its admin HTTP.
 ///
@@ -25,7 +25,7 @@ pub(crate) struct AdminArgs {
     /// Token; else TENBIN_TOKEN, else the local operator's, for a loopback address or a unix socket. Other users of
     /// this machine see arguments, but not TENBIN_TOKEN.
     #[arg(long, value_name = "TOKEN", global = true)]
-    token: Option<String>,
+    token: Option<Secret<String>>,
     /// Data directory of the broker, with the local operator's token; else TENBIN_DATA, else ./tenbin-data.
     #[arg(long, value_name = "DIR", global = true)]
     data: Option<PathBuf>,
@@ -217,7 +217,7 @@ pub(crate) fn run(arguments: AdminArgs) -> Result<(), AdminError> {
     let url = url.or_else(|| variable("TENBIN_URL")).unwrap_or_else(|| "http://127.0.0.1:9883".to_owned());
     let of_environment = || std::env::var_os("TENBIN_DATA").filter(|value| !value.is_empty()).map(PathBuf::from);
     let data = data.or_else(of_environment).unwrap_or_else(|| "tenbin-data".into());
-    let client = Client::new(&url, token.or_else(|| variable("TENBIN_TOKEN")), &data)?;
+    let client = Client::new(&url, token.or_else(|| variable("TENBIN_TOKEN").map(Secret::new)), &data)?;
     let session = Session { client, format };
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(session.run(command))
 }

@@ -12,6 +12,7 @@ use hyper::client::conn::http1;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use tenbin_codec::Secret;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -32,10 +33,10 @@ pub fn token_file_beside(socket: &Path) -> PathBuf {
 }
 
 /// An address of an admin interface, and the token for it.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Client {
     target: Target,
-    token: Option<String>,
+    token: Option<Secret<String>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,13 +44,6 @@ enum Target {
     /// Host and port.
     Tcp(String),
     Unix(PathBuf),
-}
-
-/// Without the token.
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("target", &self.target).finish_non_exhaustive()
-    }
 }
 
 impl Target {
@@ -98,7 +92,7 @@ impl Client {
     ///
     /// # Errors
     /// The URL is illegal.
-    pub fn new(url: &str, token: Option<String>, data: &Path) -> Result<Self, ClientError> {
+    pub fn new(url: &str, token: Option<Secret<String>>, data: &Path) -> Result<Self, ClientError> {
         let wrong = || ClientError::Url(url.to_owned());
         let target = match (url.strip_prefix("unix:"), url.strip_prefix("http://")) {
             (Some(path), _) if !path.is_empty() => Target::Unix(path.into()),
@@ -115,7 +109,7 @@ impl Client {
         // No server on another machine may learn the token of this one.
         let files = if target.is_local() { files } else { [None, None] };
         let local = || files.into_iter().flatten().find_map(|path| std::fs::read_to_string(path).ok());
-        let token = token.or_else(|| local().map(|token| token.trim().to_owned()));
+        let token = token.or_else(|| local().map(|token| Secret::new(token.trim().to_owned())));
         Ok(Self { target, token })
     }
 
@@ -190,7 +184,7 @@ impl Client {
         };
         let mut request = Request::builder().method(method).uri(path).header(HOST, host);
         if let Some(token) = &self.token {
-            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+            request = request.header(AUTHORIZATION, format!("Bearer {}", token.expose()));
         }
         if let Some((media_type, _)) = &body {
             request = request.header(CONTENT_TYPE, *media_type);
@@ -237,9 +231,9 @@ mod tests {
             ("http://127.0.0.1:80@broker:9883", false),
         ] {
             let token = Client::new(url, None, &data).unwrap().token;
-            assert_eq!(token.as_deref(), is_local.then_some("secret"), "{url}");
-            let given = Client::new(url, Some("given".to_owned()), &data).unwrap().token;
-            assert_eq!(given.as_deref(), Some("given"), "{url}");
+            assert_eq!(token, is_local.then(|| Secret::new("secret".to_owned())), "{url}");
+            let given = Client::new(url, Some(Secret::new("given".to_owned())), &data).unwrap().token;
+            assert_eq!(given, Some(Secret::new("given".to_owned())), "{url}");
         }
         std::fs::remove_dir_all(&data).unwrap();
     }

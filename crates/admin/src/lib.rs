@@ -30,3 +30,5 @@ pub use server::{Listener, Server, Settings, start};
 pub use tokens::{Role, Tokens, add_token};
 pub use trace::{PacketView, TraceEvent, TraceFeed, TraceQuery};
 pub use views::*;
+
+pub use tenbin_codec::Secret;
