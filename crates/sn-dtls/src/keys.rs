@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use dimpl::PskResolver;
+use tenbin_codec::Secret;
 
 use crate::SetupError;
 
@@ -28,7 +29,7 @@ pub(crate) struct KeyFile {
 }
 
 struct Keys {
-    by_identity: HashMap<String, Vec<u8>>,
+    by_identity: HashMap<String, Secret<Vec<u8>>>,
     /// Time of the last change of the file, and its size.
     mark: Option<(SystemTime, u64)>,
     /// The same of a file that cannot be used, so that the log has it once.
@@ -62,18 +63,18 @@ impl PskResolver for KeyFile {
             }
         }
         let identity = std::str::from_utf8(identity).ok()?;
-        let key = keys.by_identity.get(identity)?.clone();
+        let key = keys.by_identity.get(identity)?.expose().clone();
         LOOKED_UP.set(Some(identity.to_owned()));
         Some(key)
     }
 }
 
 /// The one key of a client.
-pub(crate) struct OneKey(pub(crate) Vec<u8>);
+pub(crate) struct OneKey(pub(crate) Secret<Vec<u8>>);
 
 impl PskResolver for OneKey {
     fn resolve(&self, _identity: &[u8]) -> Option<Vec<u8>> {
-        Some(self.0.clone())
+        Some(self.0.expose().clone())
     }
 }
 
@@ -83,7 +84,7 @@ pub(crate) fn take_looked_up() -> Option<String> {
 }
 
 /// The key of an identity in a file.
-pub(crate) fn key_of(path: &Path, identity: &str) -> Result<Vec<u8>, SetupError> {
+pub(crate) fn key_of(path: &Path, identity: &str) -> Result<Secret<Vec<u8>>, SetupError> {
     let key = keys_of(path)?.remove(identity);
     key.ok_or_else(|| SetupError::new(path, format!("has no key of identity {identity:?}")))
 }
@@ -94,7 +95,7 @@ fn mark_of(path: &Path) -> Option<(SystemTime, u64)> {
 }
 
 /// Reads lines of `IDENTITY:KEY`, the key in hexadecimal digits. Empty lines and those with `#` in front do not count.
-fn keys_of(path: &Path) -> Result<HashMap<String, Vec<u8>>, SetupError> {
+fn keys_of(path: &Path) -> Result<HashMap<String, Secret<Vec<u8>>>, SetupError> {
     let text = tenbin_files::read_text(path).map_err(|error| SetupError::new(path, error))?;
     let mut keys = HashMap::new();
     for (line, number) in text.lines().zip(1..) {
@@ -109,7 +110,7 @@ fn keys_of(path: &Path) -> Result<HashMap<String, Vec<u8>>, SetupError> {
         if key.len() < KEY_BYTES_MINIMUM {
             return Err(wrong("the key has less than 32 hexadecimal digits"));
         }
-        if identity.is_empty() || keys.insert(identity.to_owned(), key).is_some() {
+        if identity.is_empty() || keys.insert(identity.to_owned(), Secret::new(key)).is_some() {
             return Err(wrong("the identity is empty, or has a key already"));
         }
     }
@@ -157,7 +158,7 @@ mod tests {
     #[test]
     fn identities_may_contain_colons() {
         let file = file(&format!("plant:7:{}\n", "0F".repeat(16)));
-        assert_eq!(key_of(file.path(), "plant:7").unwrap(), [15; 16]);
+        assert_eq!(key_of(file.path(), "plant:7").unwrap(), Secret::new([15; 16]));
         let keys = KeyFile::read(file.path()).unwrap();
         assert_eq!(keys.resolve(b"plant:7"), Some(vec![15; 16]));
         assert_eq!(take_looked_up().as_deref(), Some("plant:7"));
