@@ -16,7 +16,7 @@ use crate::run::{
     AudienceOutcome, Latency, MessageRecord, Outcome, SubscriberOutcome, Verdict, mqttloader_summary, utc,
 };
 
-/// Writes `summary.json` (`outcome`, without the password), `report.html`, and an SVG file for each figure.
+/// Writes `summary.json` (`outcome`), `report.html`, and an SVG file for each figure.
 ///
 /// If there are `records`, it writes `messages.csv` too. Creates the directory if needed.
 ///
@@ -29,7 +29,7 @@ pub(crate) fn write(
     checks: &[Check],
 ) -> Result<(), LoadgenError> {
     create_directory(directory)?;
-    write_json(&directory.join("summary.json"), &without_password(outcome))?;
+    write_json(&directory.join("summary.json"), outcome)?;
     if let Some(records) = records {
         write_file(&directory.join("messages.csv"), |file| run_csv::write_messages(file, outcome, records))?;
     }
@@ -288,7 +288,7 @@ fn connections(outcome: &Outcome) -> Table {
 /// All values of the plan, by name.
 fn plan(outcome: &Outcome) -> Table {
     let mut rows = Vec::new();
-    flatten("", &serde_json::to_value(without_password(outcome).plan).unwrap_or_default(), &mut rows);
+    flatten("", &serde_json::to_value(&outcome.plan).unwrap_or_default(), &mut rows);
     Table::facts(rows)
 }
 
@@ -320,15 +320,6 @@ pub(super) fn name_of(outcome: &Outcome, audience: &AudienceOutcome) -> String {
         1 => audience.name.clone(),
         _ => format!("{} at {}", audience.name, audience.broker),
     }
-}
-
-/// Reports are passed on, so that the password must not be in them.
-fn without_password(outcome: &Outcome) -> Outcome {
-    let mut outcome = outcome.clone();
-    if let Some(password) = &mut outcome.plan.connection.password {
-        *password = "(not written)".to_owned();
-    }
-    outcome
 }
 
 const THROUGHPUT_LEGEND: &str = "Rates leave ramp-up and ramp-down out; numbers of messages and the verdict do not.";

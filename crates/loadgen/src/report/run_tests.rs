@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use tempfile::TempDir;
+use tenbin_codec::Secret;
 
 use super::chart::Width;
 use super::model::Tone;
@@ -26,7 +27,7 @@ fn unacknowledged_messages_make_the_verdict_bad() {
 #[test]
 fn a_run_leaves_its_figures_tables_and_rows() {
     let (directory, (mut outcome, records)) = (TempDir::new().unwrap(), sample::stalled_run());
-    outcome.plan.connection.password = Some("secret-of-mine".to_owned());
+    outcome.plan.connection.password = Some(Secret::new("secret-of-mine".to_owned()));
     run::write(directory.path(), &outcome, Some(&records), &[]).unwrap();
 
     let summary = sample::read(&directory, "summary.json");

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use tenbin_codec::Secret;
 
 use super::assertion::{self, Assertions};
 use super::values::{PidArg, Protocol, cuts, protocol, qos, reconnect, service};
@@ -74,7 +75,7 @@ pub struct RunArgs {
 
     /// Secret that the agents ask for
     #[arg(long, value_name = "SECRET", requires = "agents", help_heading = "Load")]
-    pub(crate) token: Option<String>,
+    pub(crate) token: Option<Secret<String>>,
 
     /// Measure this program itself, with a sink that accepts everything in place of a broker
     #[arg(long, conflicts_with_all = ["broker", "agents", "tls"], help_heading = "Load")]
@@ -107,7 +108,7 @@ pub struct LoadArgs {
 
     /// Password
     #[arg(long, value_name = "PASSWORD", help_heading = "Connections")]
-    pub(crate) password: Option<String>,
+    pub(crate) password: Option<Secret<String>>,
 
     /// Use TLS; the port is 8883 by default
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]

@@ -1,6 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenbin_codec::Secret;
+
 use super::agents::{AgentStream, Agents};
 use super::clock::RunClock;
 use super::driver::{DriverRun, Drivers};
@@ -13,7 +15,7 @@ pub(super) enum ClientHost<'a> {
     /// In this process, over one of these drivers.
     Here(&'a Drivers),
     /// At agents that listen at these addresses.
-    Agents { addresses: &'a [String], token: Option<&'a str> },
+    Agents { addresses: &'a [String], token: Option<&'a Secret<String>> },
     /// At agents at the ends of these streams.
     Streams(Vec<AgentStream>),
 }

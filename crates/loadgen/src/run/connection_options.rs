@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
+use tenbin_codec::Secret;
 
 /// Common options of all connections and their CONNECT packets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -12,8 +13,9 @@ pub struct ConnectionOptions {
     pub version: Version,
     /// User Name, if any.
     pub user_name: Option<String>,
-    /// Password, if any.
-    pub password: Option<String>,
+    /// Password, if any. Files of results are passed on, so it is not written.
+    #[serde(serialize_with = "not_written")]
+    pub password: Option<Secret<String>>,
     /// TLS options; `None` for plain TCP.
     pub tls: Option<TlsOptions>,
     /// Path of WebSocket connections; `None` for MQTT without WebSocket.
@@ -50,6 +52,10 @@ impl ConnectionOptions {
             will: None,
         }
     }
+}
+
+fn not_written<S: Serializer>(password: &Option<Secret<String>>, serializer: S) -> Result<S::Ok, S::Error> {
+    password.as_ref().map(|_| "(not written)").serialize(serializer)
 }
 
 /// Protocol version.

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenbin_codec::Secret;
+
 use super::clients::ClientHost;
 use super::clock::RunClock;
 use super::driver::Drivers;
@@ -24,7 +26,7 @@ pub(crate) struct ExecuteOptions {
     /// Addresses of the agents that have all clients; empty for a run in this process.
     pub(crate) agents: Vec<String>,
     /// Secret that the agents ask for.
-    pub(crate) token: Option<String>,
+    pub(crate) token: Option<Secret<String>>,
     /// NTP server to adjust the clock to.
     pub(crate) ntp: Option<String>,
     /// Prefix of the progress line.
@@ -116,7 +118,7 @@ async fn execute(plan: &Plan, options: &ExecuteOptions, progress: &mut Progress)
     let (clock, note) = clock(options).await?;
     let host = match options.agents.as_slice() {
         [] => ClientHost::Here(&options.drivers),
-        addresses => ClientHost::Agents { addresses, token: options.token.as_deref() },
+        addresses => ClientHost::Agents { addresses, token: options.token.as_ref() },
     };
     let load = RunningLoad::at(plan, host, clock).await?;
     let layout = Arc::clone(load.layout());

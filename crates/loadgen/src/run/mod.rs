@@ -75,6 +75,7 @@ pub use record::{Came, Layout, Ledger, LedgerCounts, Part, Receiver, Recorder, T
 pub use slice::{ClientKinds, Slice};
 pub use stamp::Stamp;
 pub use status::{Count, Counters, Status};
+pub use tenbin_codec::Secret;
 pub use tenbin_simulator::scenario::WorkerKind;
 pub use term::{Bound, Relation, Term};
 pub use usage::{Usage, listener_at};

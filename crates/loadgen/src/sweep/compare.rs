@@ -107,11 +107,7 @@ fn write_medians(out: &mut dyn Write, cases: &[&Case]) -> io::Result<()> {
 }
 
 fn summary(cases: &[Case]) -> Value {
-    let mut plan = cases.first().and_then(|case| case.outcomes.first()).map(|outcome| outcome.plan.clone());
-    if let Some(plan) = &mut plan {
-        // Files are passed on, so that the password must not be in them.
-        plan.connection.password = None;
-    }
+    let plan = cases.first().and_then(|case| case.outcomes.first()).map(|outcome| &outcome.plan);
     let broker = |case: &Case| json!({ "name": case.name, "medians": case.each(Case::median), "runs": case.runs });
     json!({ "plan": plan, "brokers": cases.iter().map(broker).collect::<Vec<_>>() })
 }
@@ -162,6 +158,8 @@ const WAITING: [Column; 8] = [
 
 #[cfg(test)]
 mod tests {
+    use tenbin_codec::Secret;
+
     use super::*;
     use crate::args::parsed;
     use crate::run::sample;
@@ -202,7 +200,7 @@ mod tests {
     #[test]
     fn the_summary_has_medians_and_no_password() {
         let mut outcome = sample::outcome();
-        outcome.plan.connection.password = Some("hush".into());
+        outcome.plan.connection.password = Some(Secret::new("hush".to_owned()));
         let figures = || FIGURES.iter().map(|figure| (figure.name, (figure.of)(&sample::outcome()))).collect();
         let case = Case { name: "one".into(), runs: vec![figures(), figures()], outcomes: vec![outcome] };
         let summary = summary(&[case]);

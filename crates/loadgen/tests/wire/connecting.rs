@@ -1,4 +1,4 @@
-use tenbin_codec::{ConnAck, Packet, QoS, ReasonCode};
+use tenbin_codec::{ConnAck, Packet, QoS, ReasonCode, Secret};
 use tenbin_loadgen::run::{Audience, Plan, WillOptions};
 
 use crate::peer::Peer;
@@ -32,7 +32,7 @@ fn connect_says_what_the_plan_says() {
     let (_, connect) = run(
         |plan| {
             plan.connection.user_name = Some("user".into());
-            plan.connection.password = Some("secret".into());
+            plan.connection.password = Some(Secret::new("secret".to_owned()));
             plan.connection.keep_alive = 33;
             plan.connection.will = Some(WillOptions { topic: "gone".into(), qos: 1 });
             plan.publishers.messages = Some(0);

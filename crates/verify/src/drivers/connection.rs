@@ -42,7 +42,10 @@ pub(super) async fn connect(side: &Side, name: &str, broker: usize) -> Result<Cl
         options = options.ping_interval(Duration::from_secs(connection.keep_alive.into()));
     }
     if let Some(user) = &connection.user_name {
-        options = options.user_and_password(user.clone(), connection.password.clone().unwrap_or_default());
+        options = options.user_and_password(
+            user.clone(),
+            connection.password.as_ref().map(|password| password.expose().clone()).unwrap_or_default(),
+        );
     }
     options.connect(side.doors(broker)).await.map_err(|error| side.refused(name, error))
 }

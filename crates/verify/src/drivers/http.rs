@@ -59,7 +59,7 @@ impl Protocol for Http {
         let topics = side.plan.publishers.topics;
         let paths = (number * topics..(number + 1) * topics).map(|stream| path(side.layout.topic(stream)));
         let credentials = side.plan.connection.user_name.as_ref().map(|user| {
-            let password = side.plan.connection.password.as_deref().unwrap_or_default();
+            let password = side.plan.connection.password.as_ref().map_or("", |password| password.expose());
             format!("Basic {}", Base64::encode_string(format!("{user}:{password}").as_bytes()))
         });
         let credentials = credentials.map(HeaderValue::try_from).transpose();

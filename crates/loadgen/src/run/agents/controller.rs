@@ -1,6 +1,8 @@
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
+use tenbin_codec::Secret;
+
 use super::link::Link;
 use super::message::Message;
 use super::stream::AgentStream;
@@ -30,7 +32,7 @@ impl Agents {
     /// As [`Agents::over`]; also an agent that cannot be reached.
     pub(crate) async fn prepare(
         addresses: &[String],
-        token: Option<&str>,
+        token: Option<&Secret<String>>,
         plan: &Plan,
         clock: RunClock,
     ) -> Result<Self, LoadgenError> {
@@ -80,8 +82,9 @@ impl Agents {
             let same = |kinds: &[ClientKinds], clients| kinds.iter().filter(|other| **other == clients).count() as u32;
             let clients = kinds[place];
             let slice = Slice { index: same(&kinds[..place], clients), of: same(kinds, clients), clients };
-            let plan = Box::new(plan);
-            link.send(&Message::Prepare { plan, slice, move_clock_ns: offset.ns.saturating_neg() }).await?;
+            let (password, plan) = (plan.connection.password.clone(), Box::new(plan));
+            let move_clock_ns = offset.ns.saturating_neg();
+            link.send(&Message::Prepare { plan, password, slice, move_clock_ns }).await?;
         }
         for number in 0..links.len() {
             let (link, others) = one_of(&mut links, number);

@@ -1,6 +1,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use tenbin_codec::Secret;
 use tokio::net::TcpStream;
 
 use super::message::{Hello, Message};
@@ -31,7 +32,7 @@ impl Link {
     ///
     /// # Errors
     /// The agent cannot be reached, has another version, is busy, or rejects the token.
-    pub(super) async fn open(address: &str, token: Option<&str>) -> Result<Self, LoadgenError> {
+    pub(super) async fn open(address: &str, token: Option<&Secret<String>>) -> Result<Self, LoadgenError> {
         let fail = |reason: String| LoadgenError::agent(address, reason);
         let connected = tokio::time::timeout(SILENCE_LIMIT, TcpStream::connect(address)).await;
         let stream = connected
@@ -51,7 +52,12 @@ impl Link {
         Self::greet(name, Wire::over(reader, writer), None, patience).await
     }
 
-    async fn greet(address: String, wire: Wire, token: Option<&str>, patience: Duration) -> Result<Self, LoadgenError> {
+    async fn greet(
+        address: String,
+        wire: Wire,
+        token: Option<&Secret<String>>,
+        patience: Duration,
+    ) -> Result<Self, LoadgenError> {
         let now = Instant::now();
         let mut link = Self { address, wire, heard: now, listened: now, status: Status::default(), patience };
         link.send(&Message::Hello(Hello::new(token))).await?;

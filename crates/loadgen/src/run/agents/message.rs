@@ -1,4 +1,5 @@
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
+use tenbin_codec::Secret;
 
 use crate::run::{Plan, Slice, Status};
 
@@ -30,8 +31,14 @@ pub(super) enum Message {
     Probe,
     /// The agent's clock when the probe arrived and when this was sent, in nanoseconds since 1970-01-01 UTC.
     Answer { received_ns: u64, answered_ns: u64 },
-    /// The plan and the agent's slice of it. The agent moves its clock by `move_clock_ns`.
-    Prepare { plan: Box<Plan>, slice: Slice, move_clock_ns: i64 },
+    /// The plan, the password that it does not show, and the agent's slice. The agent moves its clock by `move_clock_ns`.
+    Prepare {
+        plan: Box<Plan>,
+        #[serde(serialize_with = "exposed")]
+        password: Option<Secret<String>>,
+        slice: Slice,
+        move_clock_ns: i64,
+    },
     /// The agent is connecting clients or preparing its results; sent once a second.
     Working,
     /// All clients are connected.
@@ -69,12 +76,13 @@ pub(super) struct Hello {
     /// Version of the program, whose types define plan and results.
     pub(super) program: String,
     /// Secret that the controller must know.
-    pub(super) token: Option<String>,
+    #[serde(serialize_with = "exposed")]
+    pub(super) token: Option<Secret<String>>,
 }
 
 impl Hello {
-    pub(super) fn new(token: Option<&str>) -> Self {
-        Self { protocol: PROTOCOL, program: PROGRAM.to_owned(), token: token.map(str::to_owned) }
+    pub(super) fn new(token: Option<&Secret<String>>) -> Self {
+        Self { protocol: PROTOCOL, program: PROGRAM.to_owned(), token: token.cloned() }
     }
 
     /// Checks that the other side has this version.
@@ -90,6 +98,11 @@ impl Hello {
     }
 }
 
+/// Writes a secret itself, for the other side.
+fn exposed<S: Serializer>(secret: &Option<Secret<String>>, serializer: S) -> Result<S::Ok, S::Error> {
+    secret.as_ref().map(Secret::expose).serialize(serializer)
+}
+
 /// Increase it with every change of [`Message`], of plans and of results.
-const PROTOCOL: u32 = 7;
+const PROTOCOL: u32 = 8;
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");

@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use clap::Args;
+use tenbin_codec::Secret;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::session;
@@ -27,7 +28,7 @@ pub struct AgentArgs {
 
     /// Serve only controllers that know this secret (`loadgen run --token`). It is sent unencrypted
     #[arg(long, value_name = "SECRET")]
-    pub(crate) token: Option<String>,
+    pub(crate) token: Option<Secret<String>>,
 
     /// For tests: the clock is ahead by this time, or behind: -300ms
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, hide = true)]
@@ -80,7 +81,7 @@ async fn serve_alone(
         Err(_) => "busy with another run".to_owned(),
     };
     let clock = RunClock::new(args.clock_shift.unwrap_or(0));
-    let mut session = pin!(session::serve(stream, args.token.as_deref(), drivers, clock));
+    let mut session = pin!(session::serve(stream, args.token.as_ref(), drivers, clock));
     loop {
         tokio::select! {
             // Check for the end first: a controller that connects right after a run is not refused.

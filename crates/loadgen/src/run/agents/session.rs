@@ -2,7 +2,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use subtle::ConstantTimeEq;
+use tenbin_codec::Secret;
 use tokio::net::TcpStream;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -18,7 +18,7 @@ use crate::run::{DriverRun, Drivers, Plan, Slice};
 /// Why the session ended early.
 pub(super) async fn serve(
     stream: TcpStream,
-    token: Option<&str>,
+    token: Option<&Secret<String>>,
     drivers: &Drivers,
     clock: RunClock,
 ) -> Result<(), String> {
@@ -45,7 +45,7 @@ pub(super) async fn serve_only(wire: Wire, drivers: &Drivers, clock: RunClock) -
 
 async fn serve_wire(
     wire: Wire,
-    token: Option<&str>,
+    token: Option<&Secret<String>>,
     drivers: &Drivers,
     clock: RunClock,
     may_start_programs: bool,
@@ -72,7 +72,7 @@ struct Session {
 }
 
 impl Session {
-    async fn serve(&mut self, token: Option<&str>) -> Result<(), String> {
+    async fn serve(&mut self, token: Option<&Secret<String>>) -> Result<(), String> {
         let greeted = tokio::time::timeout(SILENCE_LIMIT, self.greet(token)).await;
         greeted.map_err(|_| SILENT.to_owned())??;
         loop {
@@ -81,7 +81,10 @@ impl Session {
             match message.unwrap_or_else(|_| Err("its controller has nothing more to say".to_owned())) {
                 Ok(Message::Watching) => {}
                 Ok(Message::Probe) => self.tell_time().await?,
-                Ok(Message::Prepare { plan, slice, move_clock_ns }) => self.run(*plan, slice, move_clock_ns).await?,
+                Ok(Message::Prepare { mut plan, password, slice, move_clock_ns }) => {
+                    plan.connection.password = password;
+                    self.run(*plan, slice, move_clock_ns).await?;
+                }
                 Ok(message) => return Err(unexpected(&message)),
                 // Between two requests the controller may leave.
                 Err(reason) if reason == CLOSED => return Ok(()),
@@ -90,15 +93,15 @@ impl Session {
         }
     }
 
-    async fn greet(&mut self, token: Option<&str>) -> Result<(), String> {
+    async fn greet(&mut self, token: Option<&Secret<String>>) -> Result<(), String> {
         let hello = match self.wire.receive().await? {
             Message::Hello(hello) => hello,
             message => return Err(unexpected(&message)),
         };
         hello.check_version()?;
         if let Some(token) = token {
-            let given = hello.token.as_deref().ok_or("it wants a token (--token)")?;
-            if !bool::from(given.as_bytes().ct_eq(token.as_bytes())) {
+            let given = hello.token.as_ref().ok_or("it wants a token (--token)")?;
+            if given != token {
                 return Err("wrong token".to_owned());
             }
         }

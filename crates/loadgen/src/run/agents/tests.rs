@@ -4,6 +4,7 @@ use std::io::{self, Read as _, Write};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
+use tenbin_codec::Secret;
 use tokio::net::TcpStream;
 
 use super::link::Link;
@@ -11,10 +12,11 @@ use super::message::{Hello, Message};
 use super::session::serve_only;
 use super::wire::Wire;
 use super::{AgentArgs, AgentStream, serve};
+use crate::args::parsed;
 use crate::run::clock::RunClock;
 use crate::run::offset::Offset;
 use crate::run::record::example;
-use crate::run::{Drivers, Slice};
+use crate::run::{Drivers, RunArgs, Slice};
 
 /// Starts an agent that serves until the test process ends; returns its address.
 fn agent(token: Option<&str>, clock_shift: i64) -> String {
@@ -22,7 +24,7 @@ fn agent(token: Option<&str>, clock_shift: i64) -> String {
     let args = AgentArgs {
         listen: "127.0.0.1:0".into(),
         stdio: false,
-        token: token.map(str::to_owned),
+        token: token.map(secret),
         clock_shift: Some(clock_shift),
     };
     std::thread::spawn(move || {
@@ -48,8 +50,12 @@ impl Write for Said {
     }
 }
 
+fn secret(token: &str) -> Secret<String> {
+    Secret::new(token.to_owned())
+}
+
 async fn refusal(address: &str, token: Option<&str>) -> String {
-    let error = Link::open(address, token).await.unwrap_err().to_string();
+    let error = Link::open(address, token.map(secret).as_ref()).await.unwrap_err().to_string();
     error.strip_prefix(&format!("agent {address}: ")).unwrap().to_owned()
 }
 
@@ -60,7 +66,7 @@ async fn an_agent_serves_only_those_who_know_its_token() {
     for wrong in ["", "Secret", "secret2", "secre"] {
         assert_eq!(refusal(&address, Some(wrong)).await, "wrong token");
     }
-    Link::open(&address, Some("secret")).await.unwrap().close().await;
+    Link::open(&address, Some(&secret("secret"))).await.unwrap().close().await;
 }
 
 #[tokio::test]
@@ -122,7 +128,7 @@ async fn ready_agent_gives_up_when_controller_is_silent() {
     link.send(&Message::Watching).await.unwrap();
     let mut plan = example::plan(vec![]);
     plan.publishers.count = 0;
-    let prepare = Message::Prepare { plan: Box::new(plan), slice: Slice::ALL, move_clock_ns: 0 };
+    let prepare = Message::Prepare { plan: Box::new(plan), password: None, slice: Slice::ALL, move_clock_ns: 0 };
     link.send(&prepare).await.unwrap();
     link.ready().await.unwrap();
     // Other agents take long.
@@ -182,4 +188,19 @@ async fn agent_serves_its_only_controller_over_any_byte_stream() {
     link.send(&Message::Finish).await.unwrap();
     assert_eq!(link.ready().await.unwrap_err().to_string(), "agent lab-1: unexpected Finish");
     assert_eq!(served.await.unwrap().unwrap_err(), "unexpected Finish");
+}
+
+#[test]
+fn secrets_are_in_messages_and_in_no_text_about_them() {
+    let mut plan = example::plan(Vec::new());
+    plan.connection.password = Some(secret("hidden"));
+    let args: RunArgs = parsed("run --agents a --token hidden --password hidden").unwrap();
+    let password = plan.connection.password.clone();
+    let hello = Message::Hello(Hello::new(password.as_ref()));
+    let prepare = Message::Prepare { plan: Box::new(plan), password, slice: Slice::ALL, move_clock_ns: 0 };
+    let shown = format!("{args:?} {hello:?} {prepare:?}");
+    assert!(shown.matches("***").count() >= 4 && !shown.contains("hidden"), "{shown}");
+    for message in [hello, prepare] {
+        assert_eq!(serde_json::to_string(&message).unwrap().matches("hidden").count(), 1, "{message:?}");
+    }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use properties::Property;
+use tenbin_codec::Secret;
 
 use super::{Version, values};
 use crate::LoadgenError;
@@ -40,7 +41,7 @@ pub(crate) struct Conf {
     pub(crate) ntp: Option<String>,
     pub(crate) output: Option<PathBuf>,
     pub(crate) user_name: Option<String>,
-    pub(crate) password: Option<String>,
+    pub(crate) password: Option<Secret<String>>,
     pub(crate) tls: Option<bool>,
     pub(crate) tls_rootca_cert: Option<PathBuf>,
     pub(crate) tls_client_key: Option<PathBuf>,
@@ -97,7 +98,7 @@ impl Conf {
             "output" => self.output = text(value).map(PathBuf::from),
             // Java keeps spaces at the end of a line, which may belong to a name or password.
             "user_name" => self.user_name = Some(value.to_owned()),
-            "password" => self.password = Some(value.to_owned()),
+            "password" => self.password = Some(Secret::new(value.to_owned())),
             "tls" => self.tls = Some(flag(value)?),
             "tls_rootca_cert" => self.tls_rootca_cert = text(value).map(PathBuf::from),
             "tls_client_key" => self.tls_client_key = text(value).map(PathBuf::from),
@@ -196,7 +197,7 @@ mod tests {
             ntp: Some("ntp.example".into()),
             output: Some("C:\\records".into()),
             user_name: Some("john".into()),
-            password: Some("pa ss ".into()),
+            password: Some(Secret::new("pa ss ".to_owned())),
             tls: Some(true),
             tls_rootca_cert: Some("ca.pem".into()),
             tls_client_key: Some("key.pem".into()),

@@ -4,10 +4,10 @@ use std::cell::Cell;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BytesMut};
 use tenbin_codec::{
     ConnAck, Connect, Decoded, Decoder, Disconnect, Packet, PacketId, PacketType, ProtocolVersion, QoS, ReasonCode,
-    Subscribe, Subscription, SubscriptionOptions, Text, TopicFilter, TopicName, Will, WriteBuffer,
+    Secret, Subscribe, Subscription, SubscriptionOptions, Text, TopicFilter, TopicName, Will, WriteBuffer,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -75,7 +75,7 @@ pub(super) struct Connected {
 pub(super) struct Connector {
     version: ProtocolVersion,
     user_name: Option<Text>,
-    password: Option<Bytes>,
+    password: Option<Secret>,
     keep_alive: u16,
     /// `None`: the session ends with the connection.
     session_expiry: Option<u32>,
@@ -96,8 +96,8 @@ impl Connector {
     pub(super) fn new(options: &ConnectionOptions, tag: u16) -> Result<Self, LoadgenError> {
         let wrong = |what: &str, why: String| LoadgenError::Arguments(format!("{what}: {why}"));
         let user_name = options.user_name.as_deref().map(Text::try_from).transpose();
-        let password = options.password.as_ref().map(|password| Bytes::from(password.clone().into_bytes()));
-        if password.as_ref().is_some_and(|password| password.len() > usize::from(u16::MAX)) {
+        let password = options.password.as_ref().map(|password| Secret::from(password.expose().as_str()));
+        if password.as_ref().is_some_and(|password| password.expose().len() > usize::from(u16::MAX)) {
             return Err(wrong("password", "more than 65,535 bytes".into()));
         }
         let session_expiry = options.session_expiry.map(|expiry| {
@@ -218,7 +218,7 @@ impl Connector {
         connect.keep_alive = self.keep_alive;
         connect.will = self.will.clone().filter(|_| has_will);
         connect.user_name = self.user_name.clone();
-        connect.password = self.password.clone().map(Into::into);
+        connect.password = self.password.clone();
         if self.version.is_v5() {
             connect.properties.session_expiry_interval = self.session_expiry;
         }

@@ -453,7 +453,8 @@ fn options(driver: &DriverThread, client: &Client) -> ClientOptions {
     match (&connection.user_name, &connection.password) {
         (None, None) => options,
         (user, password) => {
-            options.credentials(user.as_deref().unwrap_or_default(), password.as_deref().unwrap_or_default())
+            let password = password.as_ref().map_or("", |password| password.expose());
+            options.credentials(user.as_deref().unwrap_or_default(), password)
         }
     }
 }

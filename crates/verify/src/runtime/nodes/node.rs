@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::Value;
 use tenbin_lab::journal::{self, Journal};
+use tenbin_loadgen::run::Secret;
 
 use super::logs::{self, Logs};
 use super::wire::{Call, Directories, Numbered, Said, Signal, Started, bytes_of, text_of, write_line};
@@ -44,7 +45,7 @@ struct Node {
 struct Run {
     /// Name of this node.
     name: String,
-    token: String,
+    token: Secret<String>,
     work: PathBuf,
     logs: Logs,
     journal: Arc<Journal>,
@@ -230,7 +231,7 @@ impl Node {
         }
     }
 
-    fn start(&self, plan: &Plan, name: String, token: String) -> Result<Started, String> {
+    fn start(&self, plan: &Plan, name: String, token: Secret<String>) -> Result<Started, String> {
         let lacks = plan.needs_of_nodes().filter_map(|need| Some(format!("{need}: {}", missing(&need)?)));
         let lacks = lacks.collect::<Vec<_>>();
         if !lacks.is_empty() {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt;
+use tenbin_loadgen::run::Secret;
 
 use super::token;
 
@@ -59,7 +60,7 @@ impl Awaited {
 pub(super) fn listen(
     address: IpAddr,
     peers: Vec<String>,
-    secret: String,
+    secret: Secret<String>,
     awaited: &Arc<Awaited>,
     join: impl Fn(&str, TcpStream) -> Result<(), String> + Send + Sync + 'static,
 ) -> io::Result<u16> {
@@ -95,12 +96,12 @@ pub(super) fn listen(
 }
 
 /// Name of the node that sends the right token.
-fn greeted(mut stream: &TcpStream, secret: &str) -> io::Result<String> {
+fn greeted(mut stream: &TcpStream, secret: &Secret<String>) -> io::Result<String> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(GREETING))?;
     let mut sent = [0; token::LENGTH];
     stream.read_exact(&mut sent)?;
-    if !token::is_equal(&sent, secret.as_bytes()) {
+    if Secret::new(sent) != *secret {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     let mut length = [0];
@@ -111,10 +112,10 @@ fn greeted(mut stream: &TcpStream, secret: &str) -> io::Result<String> {
 }
 
 /// Connects to a node that listens, as `node`.
-pub(super) fn connect(address: SocketAddr, node: &str, secret: &str) -> io::Result<TcpStream> {
+pub(super) fn connect(address: SocketAddr, node: &str, secret: &Secret<String>) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect_timeout(&address, GREETING)?;
     let length = u8::try_from(node.len()).map_err(|_| io::Error::other("the node's name is too long"))?;
-    let mut greeting = secret.as_bytes().to_vec();
+    let mut greeting = secret.expose().as_bytes().to_vec();
     greeting.push(length);
     greeting.extend_from_slice(node.as_bytes());
     stream.write_all(&greeting)?;
@@ -141,23 +142,22 @@ mod tests {
 
     use super::*;
 
-    const SECRET: &str = "0123456789abcdef0123456789abcdef";
-
     #[test]
     fn only_awaited_nodes_with_the_token_join() {
+        let secret = |digit: &str| Secret::new(digit.repeat(token::LENGTH));
         let awaited = Arc::new(Awaited::default());
         let (joined, joins) = sync_channel(4);
         let join = move |node: &str, stream| joined.send((node.to_owned(), stream)).map_err(|error| error.to_string());
         let local: IpAddr = [127, 0, 0, 1].into();
         let peers = vec!["two".to_owned(), "three".to_owned()];
-        let port = listen(local, peers, SECRET.to_owned(), &awaited, join).unwrap();
+        let port = listen(local, peers, secret("0"), &awaited, join).unwrap();
         let address = SocketAddr::from((local, port));
         // One that says nothing must not hold the others up.
         let _silent = TcpStream::connect(address).unwrap();
         let is_closed = |mut stream: TcpStream| stream.read(&mut [0]).map_or(true, |bytes| bytes == 0);
-        assert!(is_closed(connect(address, "two", &SECRET.replace('0', "1")).unwrap()), "a wrong token");
-        assert!(is_closed(connect(address, "four", SECRET).unwrap()), "a node of no one");
-        let own = ["two", "three"].map(|node| connect(address, node, SECRET).unwrap());
+        assert!(is_closed(connect(address, "two", &secret("1")).unwrap()), "a wrong token");
+        assert!(is_closed(connect(address, "four", &secret("0")).unwrap()), "a node of no one");
+        let own = ["two", "three"].map(|node| connect(address, node, &secret("0")).unwrap());
         awaited.wait().unwrap();
         let names = [joins.recv().unwrap(), joins.recv().unwrap()];
         let mut names = names.map(|(name, _)| name);

@@ -5,8 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
+use tenbin_loadgen::run::Secret;
 
 use crate::groups::Limit;
 use crate::plan::Plan;
@@ -26,7 +27,12 @@ pub(super) enum Call {
     /// Shows that the controller is alive. The answer shows the same of the node.
     Alive,
     /// Starts the lab with the machines of this node.
-    Start { plan: Box<Plan>, node: String, token: String },
+    Start {
+        plan: Box<Plan>,
+        node: String,
+        #[serde(serialize_with = "exposed")]
+        token: Secret<String>,
+    },
     /// Listens for the trunks of these nodes; answers with the port.
     Listen { address: IpAddr, peers: Vec<String> },
     /// Opens the trunk to a node that listens.
@@ -61,6 +67,11 @@ pub(super) enum Call {
     Links,
     /// Undoes everything; answers with the failures.
     End,
+}
+
+/// Writes a secret itself, for the node.
+fn exposed<S: Serializer>(secret: &Secret<String>, serializer: S) -> Result<S::Ok, S::Error> {
+    secret.expose().serialize(serializer)
 }
 
 /// Signals to a process; see [`Proc`](crate::runtime::Proc).

@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use tenbin_loadgen::run::Secret;
+
 use super::connection::{self, COUNTS, Connection};
 use super::node::{PART, is_below};
 use super::ssh::{self, Ssh};
@@ -124,13 +126,13 @@ impl Node {
         node: &plan::Node,
         site: &Site<'_>,
         hash: &str,
-        token: &str,
+        token: &Secret<String>,
     ) -> Result<(Self, Started), String> {
         let ssh = Ssh::new(plan, node);
         ssh.copy(site.tenbin, hash)?;
         let log = site.results.join(LOGS).join(format!("{}.ssh.log", node.name));
         let connection = Connection::open(&ssh, hash, &log)?;
-        let call = Call::Start { plan: Box::new(plan.clone()), node: node.name.clone(), token: token.to_owned() };
+        let call = Call::Start { plan: Box::new(plan.clone()), node: node.name.clone(), token: token.clone() };
         let started: Started = connection.call(call)?;
         let (plan, tenbin, processors) = (node.clone(), started.tenbin.clone(), started.processors);
         Ok((Self { plan, ssh, connection, tenbin, processors }, started))
