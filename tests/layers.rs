@@ -1,5 +1,6 @@
 //! Keeps crates and the broker's modules in layers: a crate imports those that `docs/ARCHITECTURE.md` allows it, and a
-//! module of the broker imports lower ones only, which the page lists too. Also keeps tests patient.
+//! module of the broker imports lower ones only, which the page lists too. Keeps secrets in a type that no log can show, and
+//! tests patient.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -145,6 +146,68 @@ fn is_short(call: &str) -> bool {
         _ => Duration::ZERO,
     };
     time < SHORTEST_PATIENCE
+}
+
+#[test]
+fn secrets_have_the_type_that_hides_them() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let is_test = |path: &Path| {
+        let is_part = |part: &str| part.contains("tests") || ["benches", "examples"].contains(&part);
+        path.iter().any(|part| is_part(part.to_str().expect("UTF-8")))
+    };
+    let (mut shown, mut hidden) = (Vec::new(), 0);
+    for path in rust_files(&root.join("src")).into_iter().chain(rust_files(&root.join("crates"))) {
+        let file = path.strip_prefix(root).expect("a file of the project");
+        if is_test(file) {
+            continue;
+        }
+        let text = fs::read_to_string(&path).expect("text in UTF-8");
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        for line in code.lines().filter(|line| !line.trim_start().starts_with("//")) {
+            let secrets = typed_names(line).filter(|(name, _)| names_secret(name));
+            for (name, kind) in secrets {
+                hidden += usize::from(kind.contains("Secret"));
+                let is_shown = !kind.contains("Secret") && SHOWN_TYPES.iter().any(|shown| kind.contains(shown));
+                if is_shown && !NO_SECRETS.contains(&name) {
+                    shown.push(format!("{}: {}", file.display(), line.trim()));
+                }
+            }
+        }
+    }
+    assert!(hidden > 20, "the tree is read: {hidden} secrets");
+    assert!(shown.is_empty(), "a field or an argument that owns a secret has the type `Secret`:\n{}", shown.join("\n"));
+}
+
+/// Words in the names of secrets.
+const SECRETS: [&str; 8] = ["password", "passwd", "passphrase", "token", "secret", "psk", "credential", "credentials"];
+/// Owned types whose `Debug` prints their content.
+const SHOWN_TYPES: [&str; 5] = ["String", "Bytes", "Vec<u8>", "Text", "[u8; 32]"];
+/// Names with such a word for other things: the name of a pre-shared key is no secret.
+const NO_SECRETS: [&str; 1] = ["psk_identity"];
+
+fn names_secret(name: &str) -> bool {
+    name == "authentication_data" || name.split('_').any(|word| SECRETS.contains(&word))
+}
+
+/// Names of fields and arguments in a line, with their types.
+fn typed_names(line: &str) -> impl Iterator<Item = (&str, &str)> {
+    line.match_indices(": ").map(|(at, colon)| {
+        let start = line[..at].rfind(|other: char| !other.is_alphanumeric() && other != '_').map_or(0, |end| end + 1);
+        let (mut depth, rest) = (0, &line[at + colon.len()..]);
+        let is_end = |character: char| {
+            depth += i32::from(['<', '['].contains(&character)) - i32::from(['>', ']'].contains(&character));
+            depth <= 0 && [',', ')', '}', '=', '.'].contains(&character)
+        };
+        (&line[start..at], rest.split(is_end).next().unwrap_or_default())
+    })
+}
+
+#[test]
+fn typed_names_end_where_their_types_do() {
+    let line = "    Start { plan: Box<Plan>, keys: HashMap<String, [u8; 32]>, token: Option<String> },";
+    let found: Vec<_> = typed_names(line).map(|(name, kind)| (name, kind.trim())).collect();
+    assert_eq!(found, [("plan", "Box<Plan>"), ("keys", "HashMap<String, [u8; 32]>"), ("token", "Option<String>")]);
+    assert!(names_secret("upstream_password") && !names_secret("passwords_file"));
 }
 
 /// Name and allowed imports of a row of the table of crates.
