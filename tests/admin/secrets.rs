@@ -1,13 +1,47 @@
 //! Secrets stay out of everything that the broker writes.
 
+use std::path::Path;
+
 use base64ct::{Base64, Encoding as _};
-use tenbin_codec::{Connect, ConnectProperties, ProtocolVersion, ReasonCode};
+use tenbin_broker::Config;
+use tenbin_broker::auth::Secrets as PasswordHashes;
+use tenbin_codec::{AuthProperties, Connect, ConnectProperties, ProtocolVersion, ReasonCode, Secret};
+use tenbin_loadgen::run::ConnectionOptions;
 
 use crate::stage::Stage;
 use crate::support::{ConfigFile, PATIENCE, RawClient, WebAnswer, WebServer, exchange, text};
 
 /// Part of each secret.
 const HIDDEN: &str = "hidden";
+
+/// Options of clients, of logins and of runs, and the packets that carry their secrets.
+#[test]
+fn no_option_or_packet_shows_its_secret() {
+    let hidden = || Secret::new(HIDDEN.to_owned());
+    let client = tenbin_admin::client::Client::new("http://127.0.0.1:9883", Some(hidden()), Path::new("."));
+    let login = tenbin_sn_client::ClientOptions::new("gateway:1885", "c").credentials("user", HIDDEN);
+    let run = ConnectionOptions { password: Some(hidden()), ..ConnectionOptions::new("run") };
+    let hashes = PasswordHashes::new(HIDDEN.as_bytes(), true).expect("random numbers");
+    let config = Config::parse(
+        "[[auth]]\nname = \"service\"\nkind = \"http\"\nurl = \"http://user:hidden@127.0.0.1/hidden?key=hidden\"\n\
+         [[webhook]]\nurl = \"https://user:hidden@example.org/hidden\"\nevents = [\"connected\"]\n",
+    );
+    let mut connect = Connect::new(ProtocolVersion::V5, text("c"));
+    connect.password = Some(HIDDEN.into());
+    connect.properties.authentication_data = Some(HIDDEN.into());
+    let auth = AuthProperties { authentication_data: Some(HIDDEN.into()), ..AuthProperties::default() };
+    for shown in [
+        format!("{:?}", client.expect("an address")),
+        format!("{login:?}"),
+        format!("{run:?}"),
+        serde_json::to_string(&run).expect("JSON"),
+        format!("{hashes:?}"),
+        format!("{:?}", config.expect("a configuration")),
+        format!("{connect:?} {auth:?}"),
+    ] {
+        assert!(!shown.contains(HIDDEN) && !shown.contains("$argon2id$"), "{shown}");
+    }
+}
 
 /// At the most detailed level, with failing services, right and wrong credentials over MQTT and HTTP.
 #[test]
