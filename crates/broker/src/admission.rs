@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use dashmap::DashMap;
 
-use crate::values::{AdmissionLimits, TokenBucket, network};
+use crate::values::{AdmissionLimits, Bound, TokenBucket, network};
 
 /// Connection counts and CONNECT rates by address. Stores nothing while no bound per address is in force.
 #[derive(Debug)]
@@ -68,15 +68,19 @@ impl Admission {
         self.addresses.remove_if(&key, |_, entry| entry.is_idle(now));
     }
 
-    /// Takes a CONNECT from `address` out of the rates; `false` if it exceeds one.
-    pub(crate) fn may_connect(&self, address: IpAddr, now: Instant) -> bool {
+    /// Takes a CONNECT from `address` out of the rates.
+    ///
+    /// # Errors
+    /// The rate that it exceeds.
+    pub(crate) fn may_connect(&self, address: IpAddr, now: Instant) -> Result<(), Bound> {
         if let Some(rate) = self.limits.connects_per_address
             && !self.entry(address, now).connects.try_take(rate, now)
         {
-            return false;
+            return Err(Bound::ConnectRateOfAddress);
         }
-        let Some(rate) = self.limits.connects else { return true };
-        self.all.lock().unwrap_or_else(PoisonError::into_inner).try_take(rate, now)
+        let Some(rate) = self.limits.connects else { return Ok(()) };
+        let may = self.all.lock().unwrap_or_else(PoisonError::into_inner).try_take(rate, now);
+        if may { Ok(()) } else { Err(Bound::ConnectRate) }
     }
 
     /// Whether `address` has not exceeded its rate of failed logins.
@@ -205,7 +209,7 @@ mod tests {
         let a = address("10.0.0.1");
         let connects = (0..20).filter(|_| {
             assert!(admission.enter(a, now));
-            let may = admission.may_connect(a, now);
+            let may = admission.may_connect(a, now).is_ok();
             admission.leave(a, now);
             may
         });

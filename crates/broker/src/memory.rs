@@ -13,7 +13,7 @@ use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use tenbin_codec::{Text, TopicFilter};
 
-use crate::values::{Identity, MatchBound, MemoryLimits, Rate, TokenBucket, network};
+use crate::values::{Bound, Identity, MatchBound, MemoryLimits, Rate, TokenBucket, network};
 
 /// Memory of all accounts, by kind.
 #[derive(Debug)]
@@ -113,9 +113,9 @@ pub(crate) struct Charge {
 #[derive(Debug)]
 pub(crate) struct ConnectedClient(Arc<Account>);
 
-/// Error of a refused charge: the owner, or all owners together, have used up their memory.
+/// Error of a refused charge: the owner, or all owners together, have used up the memory of this bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct OverLimit;
+pub(crate) struct OverLimit(pub(crate) Bound);
 
 impl Memory {
     pub(crate) fn new(limits: MemoryLimits) -> Arc<Self> {
@@ -269,8 +269,8 @@ impl Account {
     /// Checks that both the owner's bound and the total bound have room for `bytes` more.
     ///
     /// # Errors
-    /// Key of the bound that has none.
-    fn check(&self, kind: Kind, bytes: usize) -> Result<(), &'static str> {
+    /// The bound that has none.
+    fn check(&self, kind: Kind, bytes: usize) -> Result<(), Bound> {
         let part = kind.part();
         let of_owner = self.parts[part as usize].load(Ordering::Relaxed).saturating_add(bytes);
         let of_all = self.memory.used_of(part).saturating_add(bytes);
@@ -285,8 +285,8 @@ impl Account {
         };
         match (fits_owner, fits_all) {
             (true, true) => Ok(()),
-            (false, _) => Err(self.owner.key()),
-            (true, false) => Err("limits.bytes_maximum"),
+            (false, _) if self.maximum < self.memory.limits.all => Err(self.owner.bound()),
+            _ => Err(Bound::MemoryOfAll),
         }
     }
 
@@ -305,14 +305,15 @@ impl Account {
     }
 
     #[cold]
-    fn refuse(&self, kind: Kind, limit: &str) -> OverLimit {
+    fn refuse(&self, kind: Kind, bound: Bound) -> OverLimit {
         self.memory.kinds[kind as usize].refused.fetch_add(1, Ordering::Relaxed);
         if !self.is_logged.load(Ordering::Relaxed) && self.memory.may_log(Instant::now()) {
             self.is_logged.store(true, Ordering::Relaxed);
             let (bytes, clients) = (self.bytes(), self.clients.load(Ordering::Relaxed));
+            let limit = bound.key();
             tracing::warn!(owner = %self.owner, kind = kind.name(), bytes, clients, limit, "memory limit reached: further requests are refused");
         }
-        OverLimit
+        OverLimit(bound)
     }
 
     fn add(&self, kind: Kind, bytes: usize) {
@@ -359,7 +360,7 @@ impl Charge {
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), OverLimit> {
         let grows_by = bytes.saturating_sub(self.bytes());
         if grows_by > 0 {
-            self.account.check(self.kind, grows_by).map_err(|limit| self.account.refuse(self.kind, limit))?;
+            self.account.check(self.kind, grows_by).map_err(|bound| self.account.refuse(self.kind, bound))?;
         }
         self.set(bytes);
         Ok(())
@@ -367,7 +368,12 @@ impl Charge {
 
     /// Whether [`Charge::resize`] would succeed.
     pub(crate) fn may_become(&self, bytes: usize) -> bool {
-        self.account.check(self.kind, bytes.saturating_sub(self.bytes())).is_ok()
+        self.bound_below(bytes).is_none()
+    }
+
+    /// The bound by which [`Charge::resize`] would fail.
+    pub(crate) fn bound_below(&self, bytes: usize) -> Option<Bound> {
+        self.account.check(self.kind, bytes.saturating_sub(self.bytes())).err()
     }
 
     /// Grows or shrinks to `bytes`, beyond any limit if need be.
@@ -443,13 +449,12 @@ impl Part {
 }
 
 impl Owner {
-    /// Key of its bound.
-    fn key(&self) -> &'static str {
+    fn bound(&self) -> Bound {
         match self {
-            Self::User(..) => "limits.user_bytes_maximum",
-            Self::Address(from) if from.to_canonical().is_loopback() => "limits.loopback_address_bytes_maximum",
-            Self::Address(_) => "limits.address_bytes_maximum",
-            Self::Restored | Self::StandingGroups => "limits.bytes_maximum",
+            Self::User(..) => Bound::MemoryOfUser,
+            Self::Address(from) if from.to_canonical().is_loopback() => Bound::MemoryOfLoopback,
+            Self::Address(_) => Bound::MemoryOfAddress,
+            Self::Restored | Self::StandingGroups => Bound::MemoryOfAll,
         }
     }
 }

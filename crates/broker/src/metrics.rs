@@ -1,3 +1,4 @@
+mod bounds;
 mod timings;
 
 use std::sync::OnceLock;
@@ -5,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tenbin_codec::QoS;
 
+use bounds::Bounds;
 pub(crate) use timings::Timings;
 
 /// Defines the counters of a broker: their descriptions, names and kinds, their topics below `$SYS/broker/`, and their
@@ -21,6 +23,7 @@ macro_rules! metrics {
         #[derive(Debug, Default)]
         pub(crate) struct Metrics {
             $(pub(crate) $name: $kind,)*
+            pub(crate) bounds: Bounds,
             timings: OnceLock<Box<Timings>>,
         }
 
@@ -117,7 +120,17 @@ metrics! {
     /// Subscriptions of all sessions now.
     subscriptions: Gauge => "subscriptions/count" as "tenbin_subscriptions",
     /// Subscriptions refused because of a limit.
-    subscriptions_refused: Counter => "subscriptions/refused" as "tenbin_subscriptions_refused_total",
+    subscriptions_refused: Counter => "subscriptions/refused" as "tenbin_subscriptions_refused_total" { cause = "limit" },
+    /// Subscriptions refused because the rules deny them.
+    subscriptions_denied: Counter as "tenbin_subscriptions_refused_total" { cause = "acl" },
+    /// Subscriptions refused because `[capabilities]` leaves them out.
+    subscriptions_unsupported: Counter as "tenbin_subscriptions_refused_total" { cause = "not_supported" },
+    /// Packets with an invalid Topic Filter, each of which has ended its connection.
+    subscriptions_invalid: Counter as "tenbin_subscriptions_refused_total" { cause = "invalid_filter" },
+    /// Subscriptions refused by hooks.
+    subscriptions_hooked: Counter as "tenbin_subscriptions_refused_total" { cause = "hook" },
+    /// Subscriptions refused because the disk is congested.
+    subscriptions_congested: Counter as "tenbin_subscriptions_refused_total" { cause = "disk" },
     /// Control packets received from clients, from an accepted CONNECT on.
     packets_received: Counter => "messages/received" as "tenbin_packets_received_total",
     /// Control packets sent to clients, from an accepting CONNACK on, without DISCONNECT.
@@ -146,6 +159,12 @@ metrics! {
     ///
     /// Includes messages that were not retained because of the limits of `[retained]`.
     refused_over_quota: Counter => "publish/messages/refused/over_quota" as "tenbin_refused_over_quota_total",
+    /// Refused messages of clients that are not told: MQTT 3.1.1, and QoS 0.
+    unseen_publishes: Counter as "tenbin_refused_unseen_total" { action = "publish" },
+    /// Refused subscriptions of MQTT 3.1.1 clients, which are not told why.
+    unseen_subscribes: Counter as "tenbin_refused_unseen_total" { action = "subscribe" },
+    /// Wills that were denied when they were due.
+    unseen_wills: Counter as "tenbin_refused_unseen_total" { action = "will" },
     /// Watched clients now: they take messages more slowly than these arrive.
     clients_watch: Gauge => "clients/watch" as "tenbin_slow_clients" { state = "watch" },
     /// Spilling clients now: so slow that their messages are on disk.

@@ -8,6 +8,7 @@ use tenbin_store::spool::Sequence;
 
 use crate::durable::{EntryRanges, PAGE_MESSAGES, WaitingEntries};
 use crate::memory::{Account, Charge, Kind};
+use crate::values::Bound;
 
 /// Entries of the messages that are on disk only, as ranges of offsets.
 ///
@@ -59,10 +60,10 @@ impl Entries {
         self.charge.iter_mut().for_each(|charge| charge.move_to(account));
     }
 
-    /// Whether the account has no room for more messages.
-    pub(crate) fn is_over_limit(&self) -> bool {
-        let is_over = |charge: &Charge| !charge.may_become(charge.bytes() + STEP_BYTES);
-        self.charge.as_ref().is_some_and(|charge| charge.bytes() > 0 && is_over(charge))
+    /// The bound by which the account has no room for more messages.
+    pub(crate) fn over_limit(&self) -> Option<Bound> {
+        let charge = self.charge.as_ref().filter(|charge| charge.bytes() > 0)?;
+        charge.bound_below(charge.bytes() + STEP_BYTES)
     }
 
     /// Adds a message, mostly behind the last one.

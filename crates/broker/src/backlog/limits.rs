@@ -1,7 +1,7 @@
 //! Limits of one backlog, and the formulas that compare it with them.
 
 use super::{Budget, Entries, Head, Reader, Usage};
-use crate::values::WhenFull;
+use crate::values::{Bound, WhenFull};
 
 /// Limits of one backlog.
 #[derive(Debug, Clone, Copy)]
@@ -54,8 +54,36 @@ impl Limits {
     /// Whether the disk, or the account that pays for the entries, has no room for another message. A backlog without
     /// messages there is within any limit, even zero.
     pub(crate) fn disk_is_over(&self, entries: &Entries) -> bool {
+        self.disk_bound(entries).is_some()
+    }
+
+    fn disk_bound(&self, entries: &Entries) -> Option<Bound> {
         let bytes = entries.disk_bytes();
-        (bytes > 0 && bytes >= self.stored_bytes) || entries.is_over_limit()
+        let is_over = bytes > 0 && bytes >= self.stored_bytes;
+        if is_over { Some(Bound::StoredQueueBytes) } else { entries.over_limit() }
+    }
+
+    /// The bound by which a QoS 1 or 2 message has no room; `is_stored`: the backlog can go to disk.
+    pub(crate) fn full_bound<'a>(
+        &self,
+        usage: Usage,
+        entries: impl IntoIterator<Item = &'a Entries>,
+        is_stored: bool,
+    ) -> Bound {
+        let on_disk = entries.into_iter().find_map(|entries| self.disk_bound(entries));
+        let of_memory = || if is_stored { Bound::StoreBytes } else { self.memory_bound(usage, self.bytes / 8) };
+        on_disk.unwrap_or_else(of_memory)
+    }
+
+    /// The bound by which `bytes` more have no room in memory.
+    pub(crate) fn memory_bound(&self, usage: Usage, bytes: usize) -> Bound {
+        if usage.messages >= self.messages {
+            Bound::QueueMessages
+        } else if usage.bytes + bytes > self.bytes {
+            Bound::QueueBytes
+        } else {
+            Bound::QueuesTotal
+        }
     }
 }
 

@@ -186,3 +186,45 @@ impl Config {
 
 /// Filters in one packet, whatever the bound on subscriptions.
 const FILTERS_DECODED: u32 = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::values::Bound;
+
+    /// Keys of bounds that refuse, drop and disconnect nothing: they slow down, are negotiated, or bound what the broker
+    /// keeps for itself.
+    const WITHOUT_REFUSALS: [&str; 8] = [
+        "connections.publishes_per_second",
+        "connections.keep_alive_maximum_seconds",
+        "sessions.expiry_maximum_seconds",
+        "sessions.in_flight_maximum",
+        "remembered_speeds.maximum",
+        "explain.decisions_maximum",
+        "log.text_characters_maximum",
+        "log.lines_per_second",
+    ];
+
+    #[test]
+    fn each_bound_of_the_shipped_file_has_a_counter() {
+        let mut table = "";
+        let mut keys = Vec::new();
+        for line in Config::DEFAULT_TOML.lines() {
+            if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+                table = name;
+            } else if let Some((key, _)) = line.split_once(" = ").filter(|(key, _)| !key.contains(['#', ' '])) {
+                keys.push(format!("{table}.{key}"));
+            }
+        }
+        let is_counted = |key: &str| Bound::ALL.iter().any(|bound| bound.key() == key);
+        let is_bound =
+            |key: &&String| key.contains("maximum") || key.contains("per_second") || key.contains("per_minute");
+        for key in keys.iter().filter(is_bound) {
+            let is_without = WITHOUT_REFUSALS.iter().any(|other| key.starts_with(other));
+            assert!(is_counted(key) != is_without, "{key}");
+        }
+        for bound in Bound::ALL {
+            assert!(keys.iter().any(|key| key == bound.key()), "{} is no key", bound.key());
+        }
+    }
+}

@@ -83,10 +83,15 @@ impl Control {
             checks.push(Check::warning("share_groups", problem));
         }
         if let Some((count, since)) = self.shared.denials.recent(Instant::now()) {
-            let minutes = since.as_secs().div_ceil(60);
+            let minutes = since.as_secs().div_ceil(60).max(1);
             let problem =
                 format!("{count} actions of clients were denied in the last {minutes} min; the log names them");
             checks.push(Check::warning("denied", problem));
+        }
+        for (bound, count, since) in self.shared.metrics.bounds.recent(Instant::now()) {
+            let (key, minutes) = (bound.key(), since.as_secs().div_ceil(60).max(1));
+            let problem = format!("{key} was hit {count} times in the last {minutes} min; the log names the clients");
+            checks.push(Check::warning("bounds", problem));
         }
         if self.reach.has_reload_failed() {
             checks.push(Check::warning(

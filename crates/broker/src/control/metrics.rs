@@ -49,6 +49,10 @@ impl Control {
             let labels = [("action", action.name()), ("listener", &*listener)];
             into.add("tenbin_denied_total", Kind::Counter, help, &labels, count as f64);
         }
+        for (bound, count) in self.shared.metrics.bounds.all() {
+            let help = "Times that a bound has refused, dropped or disconnected something, by its key.";
+            into.add("tenbin_bounds_hit_total", Kind::Counter, help, &[("key", bound.key())], count as f64);
+        }
         let mut gauge = |name, help, value: usize| into.add(name, Kind::Gauge, help, &[], value as f64);
         let shared = &self.shared;
         gauge("tenbin_network_connections", "Open Network Connections.", shared.connections.load(Ordering::Relaxed));
@@ -203,11 +207,13 @@ const GROUPS_MAX: usize = 127;
 const OTHER_GROUPS: [(&str, &str); 2] = [("group", "#others"), ("filter", "#")];
 
 /// Help texts of families that several counters share.
-const SHARED_HELP: [(&str, &str); 7] = [
+const SHARED_HELP: [(&str, &str); 9] = [
     ("tenbin_connects_total", "CONNECTs by their result."),
     ("tenbin_tls_handshakes_total", "TLS handshakes by their result."),
     ("tenbin_tls_reloads_total", "Times that changed TLS files were read without a reload, by result."),
     ("tenbin_websocket_upgrades_total", "Upgrades to WebSocket by their result."),
+    ("tenbin_subscriptions_refused_total", "Refused subscriptions by cause."),
+    ("tenbin_refused_unseen_total", "Refused actions of clients that are not told, or not told why."),
     ("tenbin_dropped_total", "Dropped messages by reason."),
     ("tenbin_slow_clients", "Slow clients by their state."),
     ("tenbin_load_reports_total", "Load reports by their result."),

@@ -1,16 +1,18 @@
-//! Actions that rules denied, for operators: clients of MQTT 3.1.1 are not told.
+//! Actions that rules or bounds refused, for operators: clients of MQTT 3.1.1 are not told.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+#[cfg(any(feature = "admin", test))]
+use std::time::Duration;
+use std::time::Instant;
 
 use tenbin_codec::Text;
 
 use super::BrokerState;
 use crate::auth::Rights;
 use crate::hooks::{Denial, Events};
-use crate::values::Peer;
+use crate::values::{Bound, Peer, Recent};
 
 /// Counts of denied actions since the start, by listener.
 #[derive(Debug, Default)]
@@ -19,8 +21,7 @@ pub(crate) struct Denials(Mutex<Counts>);
 #[derive(Debug, Default)]
 struct Counts {
     by_listener: BTreeMap<(Denied, Arc<str>), u64>,
-    /// First and last denial, and their number, since there was none for [`QUIET`].
-    recent: Option<(Instant, Instant, u64)>,
+    recent: Recent,
 }
 
 /// A denied action.
@@ -50,9 +51,7 @@ impl Denials {
     fn add(&self, action: Denied, listener: Arc<str>, now: Instant) {
         let mut counts = self.counts();
         *counts.by_listener.entry((action, listener)).or_default() += 1;
-        let (first, last, count) = counts.recent.take().unwrap_or((now, now, 0));
-        let is_over = now.saturating_duration_since(last) > QUIET;
-        counts.recent = Some(if is_over { (now, now, 1) } else { (first, now, count + 1) });
+        counts.recent.add(1, now);
     }
 
     /// Action, listener and count, in order.
@@ -66,14 +65,13 @@ impl Denials {
     /// Number of the latest denials, and the time since the first of them; `None` = none for five minutes.
     #[cfg(any(feature = "admin", test))]
     pub(crate) fn recent(&self, now: Instant) -> Option<(u64, Duration)> {
-        let (first, last, count) = self.counts().recent?;
-        let is_recent = now.saturating_duration_since(last) <= QUIET;
-        is_recent.then(|| (count, now.saturating_duration_since(first)))
+        self.counts().recent.at(now)
     }
 }
 
 impl BrokerState {
-    /// Counts and logs an action of a connected client that rules denied. `topic`: its topic or filter.
+    /// Counts and logs an action of a connected client that rules denied. `topic`: its topic or filter; `told`: the client
+    /// gets the reason.
     #[cold]
     pub(crate) fn note_denied(
         &self,
@@ -81,12 +79,13 @@ impl BrokerState {
         peer: Peer,
         rights: &Rights,
         topic: &(impl fmt::Debug + fmt::Display),
+        told: bool,
     ) {
         let who = rights.principal();
         self.count_denied(action, rights, topic, Instant::now());
         let (client, listener) = (&who.client_id, &who.listener);
         let user = who.identity.user.as_ref().map(Text::as_str);
-        tracing::info!(%peer, ?client, user, ?topic, %listener, "{} denied", action.name());
+        tracing::info!(%peer, ?client, user, ?topic, %listener, told, "{} denied", action.name());
     }
 
     /// Counts a denied action, and tells hooks.
@@ -99,27 +98,27 @@ impl BrokerState {
             self.hooks.tell(Events::DENIED, |hooks| hooks.denied(&denial));
         }
     }
-}
 
-/// Time without denials after which the next one is the first.
-const QUIET: Duration = Duration::from_secs(300);
+    /// Counts and logs a request of a client that a bound refused. `told`: the client gets the reason.
+    #[cold]
+    pub(crate) fn note_bound(&self, bound: Bound, peer: Peer, client: &Text, told: bool, refused: &str) {
+        self.metrics.bounds.hit(bound, 1, Instant::now());
+        tracing::info!(%peer, ?client, limit = bound.key(), told, "{refused} refused: limit reached");
+    }
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn recent_denials_end_after_a_quiet_time() {
-        let (denials, begin) = (Denials::default(), Instant::now());
-        let at = |seconds| begin + Duration::from_secs(seconds);
-        assert_eq!(denials.recent(begin), None);
-        denials.add(Denied::Publish, "a".into(), at(0));
-        denials.add(Denied::Publish, "a".into(), at(200));
-        denials.add(Denied::Subscribe, "b".into(), at(400));
-        assert_eq!(denials.recent(at(450)), Some((3, Duration::from_secs(450))));
-        assert_eq!(denials.recent(at(701)), None);
-        denials.add(Denied::Publish, "a".into(), at(800));
-        assert_eq!(denials.recent(at(801)), Some((1, Duration::from_secs(1))));
-        assert_eq!(denials.all(), [(Denied::Publish, "a".into(), 3), (Denied::Subscribe, "b".into(), 1)]);
+    fn denials_are_counted_by_action_and_listener() {
+        let (denials, now) = (Denials::default(), Instant::now());
+        assert_eq!(denials.recent(now), None);
+        for (action, listener) in [(Denied::Publish, "a"), (Denied::Subscribe, "b"), (Denied::Publish, "a")] {
+            denials.add(action, listener.into(), now);
+        }
+        assert_eq!(denials.recent(now), Some((3, Duration::ZERO)));
+        assert_eq!(denials.all(), [(Denied::Publish, "a".into(), 2), (Denied::Subscribe, "b".into(), 1)]);
     }
 }

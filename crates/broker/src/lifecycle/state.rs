@@ -28,7 +28,7 @@ use crate::registry::{AddressQuota, Client, ClientRegistry, RememberedSpeeds, Sl
 use crate::router::{DecisionBudget, GroupQueues, KeyHasher, Receiver, RetainedLimits, Router, UnreadGroups};
 use crate::threads::Threads;
 use crate::trace::Traces;
-use crate::values::{Clock, SessionLimits, WhenFull};
+use crate::values::{Bound, Clock, SessionLimits, WhenFull};
 
 /// State that all tasks of one broker share.
 ///
@@ -117,6 +117,7 @@ impl BrokerState {
             limits: queue_limits(&config, durable.is_some()),
             budget: Arc::clone(&budget),
             metrics: Arc::clone(&metrics),
+            concerns: Arc::clone(&slow_receivers.concerns),
             durable: durable.clone(),
             hooks: Arc::clone(&hooks),
             decisions: Arc::new(DecisionBudget::new(config.decisions())),
@@ -310,6 +311,13 @@ impl BrokerState {
             return Err(if is_bridge_state(name) { ReasonCode::Success } else { ReasonCode::NotAuthorized });
         }
         Ok(())
+    }
+
+    /// The bound that a topic exceeds, after [`BrokerState::check_topic`] has refused it.
+    pub(crate) fn topic_bound(&self, topic: &TopicName) -> Option<Bound> {
+        let is_long = topic.as_bytes().len() > self.config.topic_bytes_maximum();
+        let is_deep = || topic.as_bytes().split(|&byte| byte == b'/').count() > self.config.topic_levels_maximum();
+        if is_long { Some(Bound::TopicBytes) } else { is_deep().then_some(Bound::TopicLevels) }
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

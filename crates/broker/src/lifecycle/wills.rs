@@ -43,6 +43,7 @@ pub(crate) fn publish_will(shared: &BrokerState, client: &Client, will: Will, no
     if let Err(reason) = client.rights.check_will(&will.topic) {
         tracing::warn!(client = ?client.id, topic = ?will.topic, reason, "Will dropped");
         shared.count_denied(Denied::Will, &client.rights, &will.topic, now);
+        shared.metrics.unseen_wills.add(1);
         return CommitPoint::NOW;
     }
     let mut will = hooks::Publication::of_will(will); // [MQTT-3.1.2-14], [MQTT-3.1.2-15]

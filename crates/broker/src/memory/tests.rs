@@ -25,7 +25,7 @@ fn charge_is_released_on_drop() {
     let account = memory.account(address(1));
     let mut charge = account.charge(Kind::Input, 600).unwrap();
     assert_eq!((account.bytes(), used(&memory)), (600, 600));
-    assert_eq!(charge.resize(1001), Err(OverLimit));
+    assert_eq!(charge.resize(1001), Err(OverLimit(Bound::MemoryOfAddress)));
     assert_eq!(charge.bytes(), 600, "a refused charge stays as it is");
     assert_eq!(charge.resize(100), Ok(()));
     assert!(account.charge(Kind::Input, 900).is_ok());
@@ -133,11 +133,11 @@ fn refusal_names_the_key_of_its_bound() {
     let memory = Memory::new(MemoryLimits { all: 64_000, user: 4000, address: 4000, loopback_address: 4000 });
     let anonymous = |address: &str| memory.account_of(&Identity::anonymous(), Some(address.parse().unwrap()));
     let key = |account: Arc<Account>| account.check(Kind::Wills, 2251).unwrap_err();
-    assert_eq!(key(anonymous("10.0.0.1")), "limits.address_bytes_maximum");
-    assert_eq!(key(anonymous("::1")), "limits.loopback_address_bytes_maximum");
-    assert_eq!(key(memory.account_of(&identity(), None)), "limits.user_bytes_maximum");
+    assert_eq!(key(anonymous("10.0.0.1")), Bound::MemoryOfAddress);
+    assert_eq!(key(anonymous("::1")), Bound::MemoryOfLoopback);
+    assert_eq!(key(memory.account_of(&identity(), None)), Bound::MemoryOfUser);
     let _rest = memory.account(Owner::Restored).charge_always(Kind::Wills, 36_000);
-    assert_eq!(key(memory.account(Owner::Restored)), "limits.bytes_maximum");
+    assert_eq!(key(memory.account(Owner::Restored)), Bound::MemoryOfAll);
 }
 
 #[test]

@@ -13,8 +13,8 @@ use super::core::Core;
 use super::end::End;
 use super::output::OUT_FULL;
 use super::read_buffer::ReadBuffer;
-use crate::memory::{Charge, Kind};
-use crate::values::UNCHARGED_PACKET;
+use crate::memory::{Charge, Kind, OverLimit};
+use crate::values::{Bound, UNCHARGED_PACKET};
 
 /// Watch over partly received packets.
 #[derive(Debug, Default)]
@@ -36,8 +36,8 @@ struct Partial {
     missing_at_mark: Option<usize>,
     /// Consecutive deadlines missed while the client left output unread.
     unread_deadlines: u8,
-    /// The account has no room: the client is not read from.
-    is_starved: bool,
+    /// The account has no room by this bound: the client is not read from.
+    starved_by: Option<Bound>,
     deadline: Pin<Box<Sleep>>,
     /// When to ask the account again.
     retry: Option<Pin<Box<Sleep>>>,
@@ -67,7 +67,7 @@ impl Arrival {
     /// Whether the account has no room for the partly received packet.
     #[inline]
     pub(super) fn is_starved(&self) -> bool {
-        self.0.as_ref().is_some_and(|partial| partial.is_starved)
+        self.0.as_ref().is_some_and(|partial| partial.starved_by.is_some())
     }
 
     /// Whether the client is not read from for want of memory for its packet; asks the account again at intervals.
@@ -116,7 +116,7 @@ impl Arrival {
     /// Reason why an overdue connection ends.
     pub(super) fn overdue(&self) -> End {
         match self.0.as_deref() {
-            Some(&Partial { is_starved: true, size, .. }) => End::NoMemory(size),
+            Some(&Partial { starved_by: Some(bound), size, .. }) => End::NoMemory(size, bound),
             _ => End::Stalled,
         }
     }
@@ -142,7 +142,7 @@ impl Partial {
             missing: 0,
             missing_at_mark: Some(0),
             unread_deadlines: 0,
-            is_starved: false,
+            starved_by: None,
             deadline: Box::pin(tokio::time::sleep(timeout)),
             retry: None,
         }
@@ -152,12 +152,12 @@ impl Partial {
     fn charge(&mut self, core: &Core, input: &mut ReadBuffer) {
         let Some(account) = core.lease.client.outbox.account() else { return };
         if self.size <= FREE_BYTES {
-            (self.charge, self.is_starved) = (None, false);
+            (self.charge, self.starved_by) = (None, None);
             return;
         }
         let charge = self.charge.get_or_insert_with(|| Charge::nothing(&account, Kind::Input));
-        self.is_starved = charge.resize(self.size).is_err();
-        if !self.is_starved {
+        self.starved_by = charge.resize(self.size).err().map(|OverLimit(bound)| bound);
+        if self.starved_by.is_none() {
             // Reserve all at once: growth by doubling would take twice as much.
             input.reserve(self.missing);
         }
@@ -165,7 +165,7 @@ impl Partial {
 
     /// See [`Arrival::waits_for_memory`].
     fn waits_for_memory(&mut self, core: &Core, input: &mut ReadBuffer, context: &mut Context<'_>) -> bool {
-        while self.is_starved {
+        while self.starved_by.is_some() {
             let retry = self.retry.get_or_insert_with(|| Box::pin(tokio::time::sleep(RETRY)));
             if retry.as_mut().poll(context).is_pending() {
                 return true;

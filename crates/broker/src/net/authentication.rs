@@ -16,6 +16,8 @@ use tokio::time::{Instant, timeout_at};
 use super::transport::Transport;
 use crate::auth::{Answer, AuthFuture, AuthRequest, Exchange, Identity, LoginRefusal, Peer};
 use crate::lifecycle::BrokerState;
+use crate::memory::OverLimit;
+use crate::values::Bound;
 
 /// A refusal of a client, with its Reason Code.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub(super) struct Refusal {
     pub(super) server_reference: Option<Text>,
     /// Set if an authenticator has refused the client.
     pub(super) login: Option<Box<LoginRefusal>>,
+    /// Set if a bound refuses the client.
+    pub(super) bound: Option<Bound>,
 }
 
 /// A login, for the line of the log that tells its refusal.
@@ -246,17 +250,28 @@ async fn next_auth<S: Stream>(
 }
 
 impl Refusal {
-    const SILENT: Self = Self { reason: None, server_reference: None, login: None };
+    pub(super) const SILENT: Self = Self { reason: None, server_reference: None, login: None, bound: None };
+
+    /// A refusal by a bound.
+    pub(super) fn over(bound: Bound, reason: ReasonCode) -> Self {
+        Self { reason: Some(reason), bound: Some(bound), ..Self::SILENT }
+    }
+}
+
+impl From<OverLimit> for Refusal {
+    fn from(OverLimit(bound): OverLimit) -> Self {
+        Self::over(bound, ReasonCode::QuotaExceeded)
+    }
 }
 
 impl From<LoginRefusal> for Refusal {
     fn from(login: LoginRefusal) -> Self {
-        Self { reason: Some(login.reason), server_reference: None, login: Some(Box::new(login)) }
+        Self { reason: Some(login.reason), login: Some(Box::new(login)), ..Self::SILENT }
     }
 }
 
 impl From<ReasonCode> for Refusal {
     fn from(reason: ReasonCode) -> Self {
-        Self { reason: Some(reason), server_reference: None, login: None }
+        Self { reason: Some(reason), ..Self::SILENT }
     }
 }

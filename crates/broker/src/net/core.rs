@@ -25,7 +25,7 @@ use crate::lifecycle::BrokerState;
 use crate::memory::ConnectedClient;
 use crate::registry::Lease;
 use crate::router::HeldKey;
-use crate::values::{Origin, Peer};
+use crate::values::{Bound, Origin, Peer};
 
 /// Broker, client, protocol state and output of one connection.
 ///
@@ -75,11 +75,11 @@ impl OpenConnection {
         // Gateways bound their clients themselves, which take no room of others.
         let is_full = |ending| has_socket && sockets >= shared.connections_maximum.saturating_add(ending);
         let room = if is_full(ENDING_MAX) || shared.is_stopping() {
-            Err("connections.maximum")
+            Err(Bound::Connections)
         } else {
             take_room(shared, address, is_counted, is_full(0), now)
         };
-        let Err(limit) = room else {
+        let Err(bound) = room else {
             shared.metrics.connections_opened.add(1);
             if !has_socket {
                 shared.connections_in_memory.fetch_add(1, Ordering::Relaxed);
@@ -91,7 +91,8 @@ impl OpenConnection {
         shared.connections.fetch_sub(1, Ordering::Relaxed);
         shared.metrics.connections_refused.add(1);
         if !shared.is_stopping() {
-            tracing::info!(%peer, limit, "connection refused: limit reached");
+            shared.metrics.bounds.hit(bound, 1, now);
+            tracing::info!(%peer, limit = bound.key(), "connection refused: limit reached");
         }
         None
     }
@@ -116,7 +117,10 @@ impl OpenConnection {
     /// Counts and logs that the connection makes room for a newer one.
     pub(super) fn makes_room(&self) {
         self.shared.metrics.connections_refused.add(1);
-        tracing::info!(peer = %self.peer, "connection closed before its login, for another one: too many connections");
+        tracing::info!(
+            peer = %self.peer,
+            "connection closed before its login, for another one: connections.maximum or the bound of its address is reached"
+        );
     }
 
     /// Notes that the client has logged in.
@@ -135,8 +139,9 @@ impl OpenConnection {
         }
         if enter_address(&self.shared, peer.address(), now) == Entered::Refused {
             self.shared.metrics.connections_refused.add(1);
-            let limit = limit_of_address(peer.address());
-            let error = format!("too many connections of {peer}: {limit}");
+            let bound = bound_of_address(peer.address());
+            self.shared.metrics.bounds.hit(bound, 1, now);
+            let error = format!("too many connections of {peer}: {}", bound.key());
             return Err(io::Error::new(io::ErrorKind::QuotaExceeded, error));
         }
         self.leave(now);
@@ -188,24 +193,29 @@ impl OpenConnection {
 /// has to make room for it.
 ///
 /// # Errors
-/// Key of the bound that refuses the connection. It has evicted no other then.
+/// The bound that refuses the connection. It has evicted no other then.
 fn take_room(
     shared: &BrokerState,
     address: IpAddr,
     is_counted: bool,
     is_full: bool,
     now: Instant,
-) -> Result<(), &'static str> {
+) -> Result<(), Bound> {
     let entered = if is_counted { enter_address(shared, address, now) } else { Entered::WithinBound };
     match entered {
-        Entered::Refused => Err(limit_of_address(address)),
+        Entered::Refused => Err(bound_of_address(address)),
         Entered::WithinBound if is_full && !shared.pending.evict_for(address, now) => {
             if is_counted {
                 shared.admission.leave(address, now);
             }
-            Err("connections.maximum")
+            Err(Bound::Connections)
         }
-        Entered::WithinBound | Entered::InPlaceOfAnother => Ok(()),
+        Entered::WithinBound | Entered::InPlaceOfAnother => {
+            if entered == Entered::WithinBound && is_full {
+                shared.metrics.bounds.hit(Bound::Connections, 1, now);
+            }
+            Ok(())
+        }
     }
 }
 
@@ -227,6 +237,7 @@ fn enter_address(shared: &BrokerState, address: IpAddr, now: Instant) -> Entered
     } else if !admission.enter_beyond(ENDING_MAX as u32, address, now) {
         Entered::Refused
     } else if shared.pending.evict_of(address, now) {
+        shared.metrics.bounds.hit(bound_of_address(address), 1, now);
         Entered::InPlaceOfAnother
     } else {
         admission.leave(address, now);
@@ -234,13 +245,9 @@ fn enter_address(shared: &BrokerState, address: IpAddr, now: Instant) -> Entered
     }
 }
 
-/// Key of the bound on connections of one address.
-fn limit_of_address(address: IpAddr) -> &'static str {
-    if address.to_canonical().is_loopback() {
-        "connections.loopback_per_address_maximum"
-    } else {
-        "connections.per_address_maximum"
-    }
+/// The bound on connections of one address.
+fn bound_of_address(address: IpAddr) -> Bound {
+    if address.to_canonical().is_loopback() { Bound::ConnectionsOfLoopback } else { Bound::ConnectionsOfAddress }
 }
 
 /// Connections beyond a bound, in whose favour others are about to end.

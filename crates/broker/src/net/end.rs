@@ -1,11 +1,12 @@
 //! Why a connection ends.
 
-use tenbin_codec::{PacketType, ReasonCode};
+use tenbin_codec::{DecodeError, PacketType, ReasonCode};
 use tenbin_session::Violation;
 
 use super::authentication::Refusal;
 use crate::hooks::Ending;
 use crate::outbox::Control;
+use crate::values::Bound;
 
 /// Reason for the end of a connection.
 #[derive(Debug)]
@@ -26,8 +27,8 @@ pub(super) enum End {
     Expired,
     /// A partly received packet made no progress.
     Stalled,
-    /// A packet of this many bytes exceeds the memory limit of its owner's account.
-    NoMemory(usize),
+    /// A packet of this many bytes exceeds the memory limit of its owner's account, which is this bound.
+    NoMemory(usize, Bound),
     /// A published message had no room, and the client's version has no refusal.
     Unanswered,
     /// An answer that the client needs exceeds its Maximum Packet Size.
@@ -52,6 +53,17 @@ impl End {
         }
     }
 
+    /// The bound that ends the connection.
+    pub(super) fn bound(&self) -> Option<Bound> {
+        match self {
+            Self::NoMemory(_, bound) => Some(*bound),
+            Self::Violation(Violation::Decode(error)) => bound_of(*error, Bound::PacketBytes),
+            Self::Violation(Violation::ReceiveMaximum(_)) => Some(Bound::ReceiveMaximum),
+            Self::Violation(Violation::TopicAliasTooHigh(_)) => Some(Bound::TopicAliases),
+            _ => None,
+        }
+    }
+
     /// How hooks see it.
     pub(super) fn ending(&self) -> Ending {
         Ending { reason: self.reason(), by_client: matches!(self, Self::Disconnect(_)) }
@@ -69,12 +81,22 @@ impl End {
             Self::Control(Control::Asked) => return None, // ends nothing
             Self::Control(Control::TakenOver) => ReasonCode::SessionTakenOver,
             Self::Control(Control::ShuttingDown) => ReasonCode::ServerShuttingDown,
-            Self::Control(Control::TooSlow) | Self::NoMemory(_) | Self::Unanswered => ReasonCode::QuotaExceeded,
+            Self::Control(Control::TooSlow) | Self::NoMemory(..) | Self::Unanswered => ReasonCode::QuotaExceeded,
             Self::Refused(refusal) => refusal.reason.unwrap_or(ReasonCode::NotAuthorized),
             Self::Control(Control::RightsChanged) | Self::Revoked => ReasonCode::NotAuthorized,
             Self::Expired => ReasonCode::MaximumConnectTime,
             Self::Stalled => ReasonCode::KeepAliveTimeout,
             Self::AnswerTooLarge(_) => ReasonCode::PacketTooLarge,
         })
+    }
+}
+
+/// The bound that refuses a packet; `packet_bytes`: the bound of its size.
+pub(super) fn bound_of(error: DecodeError, packet_bytes: Bound) -> Option<Bound> {
+    match error {
+        DecodeError::PacketTooLarge { .. } => Some(packet_bytes),
+        DecodeError::TooManyUserProperties => Some(Bound::UserProperties),
+        DecodeError::TooManyFilters => Some(Bound::Subscriptions),
+        _ => None,
     }
 }

@@ -1,5 +1,7 @@
 //! SUBSCRIBE and UNSUBSCRIBE, a few filters at a time. Other tasks run in between; later packets of the client wait.
 
+mod refused;
+
 use std::num::NonZeroU16;
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,6 +13,7 @@ use tenbin_codec::{
     UnsubAck, Unsubscribe,
 };
 
+use self::refused::{Cause, note_refused};
 use super::core::Core;
 use super::end::End;
 use super::gate::DurabilityGate;
@@ -20,9 +23,9 @@ use super::weight::{concurrency_in, weight_in};
 use crate::durable::{Changes, CommitPoint};
 use crate::lifecycle::{self, Denied};
 use crate::memory::Account;
-use crate::registry::{LimitKey, Subscriptions};
+use crate::registry::Subscriptions;
 use crate::router::{HeldKey, Router};
-use crate::values::{Grant, SubscriptionLimits};
+use crate::values::{Bound, Grant, SubscriptionLimits};
 
 /// SUBSCRIBE and UNSUBSCRIBE of one connection.
 #[derive(Debug, Default)]
@@ -229,19 +232,23 @@ fn subscribe_some(
     let qos_maximum = core.shared.capabilities.maximum_qos;
     let taken = &subscribe.subscriptions[range.clone()];
     let verdicts = taken.iter().enumerate().map(|(place, Subscription { filter, .. })| match judge(core, filter) {
-        Ok(()) if is_disk_behind => Err(ReasonCode::QuotaExceeded),
-        Ok(()) => hooked.get(place).map_or(Ok(()), |hooked| hooked.verdict),
+        Ok(()) if is_disk_behind => Err((ReasonCode::QuotaExceeded, Cause::Disk)),
+        Ok(()) => {
+            let verdict = hooked.get(place).map_or(Ok(()), |hooked| hooked.verdict);
+            verdict.map_err(|reason| (reason, Cause::Hook))
+        }
         refused => refused,
     });
     let verdicts: Vec<_> = verdicts.collect();
-    let (mut added, mut beyond_limits) = (0, 0);
-    let mut limit_reached = None;
+    let mut added = 0;
+    let mut refused = Vec::new();
     let mut edit = None;
     for (place, (Subscription { filter, options }, verdict)) in taken.iter().zip(verdicts).enumerate() {
         let options = SubscriptionOptions { qos: options.qos.min(qos_maximum), ..*options };
         let grant = Grant { options, identifier: subscribe.subscription_identifier, weight };
-        if let Err(reason) = verdict {
+        if let Err((reason, cause)) = verdict {
             reasons.push(reason);
+            refused.push(cause);
             continue;
         }
         let state = &mut *core.lease.state;
@@ -254,11 +261,10 @@ fn subscribe_some(
         };
         let taken = match may_be_routed {
             true => take(&mut state.subscriptions, filter, grant, asked, limits, &account),
-            false => Err("limits.groups_per_topic_maximum"),
+            false => Err(Bound::GroupsPerTopic),
         };
-        if let Err(limit) = taken {
-            limit_reached = Some(limit);
-            beyond_limits += 1;
+        if let Err(bound) = taken {
+            refused.push(Cause::Limit(bound));
             reasons.push(ReasonCode::QuotaExceeded);
             continue;
         }
@@ -283,10 +289,8 @@ fn subscribe_some(
     }
     drop(edit);
     core.shared.metrics.subscriptions.add(added);
-    if let Some(limit) = limit_reached {
-        core.shared.metrics.subscriptions_refused.add(beyond_limits);
-        let (peer, client) = (core.shared.peer, &core.lease.client.id);
-        tracing::warn!(%peer, ?client, limit, subscriptions = beyond_limits, "subscriptions refused: limit reached");
+    if !refused.is_empty() {
+        note_refused(core, refused, now);
     }
     if let Some(hooks) = &core.hooks {
         taken.iter().zip(&reasons[range.start..]).for_each(|(asked, reason)| hooks.subscribed(asked, *reason));
@@ -304,10 +308,10 @@ fn take(
     asked: Option<&TopicFilter>,
     limits: SubscriptionLimits,
     account: &Arc<Account>,
-) -> Result<(), LimitKey> {
+) -> Result<(), Bound> {
     let is_known = subscriptions.contains(filter);
     if asked.is_some_and(|asked| !subscriptions.rename(asked, filter, limits, account)) {
-        return Err("sessions.subscriptions_maximum");
+        return Err(Bound::Subscriptions);
     }
     let taken = subscriptions.insert(filter, grant, limits, account);
     if taken.is_err() && !is_known && asked.is_some_and(|asked| subscriptions.name_of(asked) == Some(filter)) {
@@ -336,22 +340,27 @@ fn ask_hooks(hooks: &Hooked, subscriptions: &mut [Subscription]) -> Vec<HookedSu
 }
 
 /// Whether the client may subscribe to this filter.
-fn judge(core: &Core, filter: &TopicFilter) -> Result<(), ReasonCode> {
+fn judge(core: &Core, filter: &TopicFilter) -> Result<(), (ReasonCode, Cause)> {
     let (config, capabilities) = (&core.shared.config, &core.shared.capabilities);
-    let is_long = filter.as_bytes().len() > config.topic_bytes_maximum();
-    if is_long || filter.levels().count() > config.topic_levels_maximum() {
-        return Err(ReasonCode::TopicFilterInvalid);
+    if filter.as_bytes().len() > config.topic_bytes_maximum() {
+        return Err((ReasonCode::TopicFilterInvalid, Cause::Limit(Bound::TopicBytes)));
+    }
+    if filter.levels().count() > config.topic_levels_maximum() {
+        return Err((ReasonCode::TopicFilterInvalid, Cause::Limit(Bound::TopicLevels)));
     }
     // For v5 these have ended the connection before.
     if filter.has_wildcard() && !capabilities.wildcard_subscriptions_available {
-        return Err(ReasonCode::WildcardSubscriptionsNotSupported);
+        return Err((ReasonCode::WildcardSubscriptionsNotSupported, Cause::NotSupported));
     }
     if filter.is_shared() && !capabilities.shared_subscriptions_available {
-        return Err(ReasonCode::SharedSubscriptionsNotSupported);
+        return Err((ReasonCode::SharedSubscriptionsNotSupported, Cause::NotSupported));
     }
     let rights = &core.lease.client.rights;
-    let denied = |_: &ReasonCode| core.shared.note_denied(Denied::Subscribe, core.shared.peer, rights, filter);
-    rights.check_subscription(filter).inspect_err(denied)
+    rights.check_subscription(filter).map_err(|reason| {
+        let told = core.connection.version().is_v5();
+        core.shared.note_denied(Denied::Subscribe, core.shared.peer, rights, filter, told);
+        (reason, Cause::Acl)
+    })
 }
 
 /// Removes subscriptions, and redelivers unsent messages of share groups to other members.

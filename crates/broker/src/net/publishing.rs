@@ -81,7 +81,8 @@ impl Publishing {
         let reason = match core.shared.check_publish(&publication) {
             Ok(()) if !core.lease.client.rights.may_publish(&publication.topic) => {
                 let (peer, rights) = (core.shared.peer, &core.lease.client.rights);
-                core.shared.note_denied(Denied::Publish, peer, rights, &publication.topic);
+                let told = is_told(core, publication.ack);
+                core.shared.note_denied(Denied::Publish, peer, rights, &publication.topic, told);
                 ReasonCode::NotAuthorized
             }
             Ok(()) if publication.topic.as_bytes() == ReportCarrier::TOPIC.as_bytes() => {
@@ -108,10 +109,13 @@ impl Publishing {
                 return Err(End::Violation(Violation::PayloadFormat)); // QoS 0 has no other answer
             }
             Err(reason) => {
-                tracing::debug!(peer = %core.shared.peer, client = ?core.lease.client.id, topic = ?publication.topic, %reason, "message refused");
+                note_refused(core, &publication, reason);
                 reason
             }
         };
+        if reason.is_error() && !is_told(core, publication.ack) {
+            core.shared.metrics.unseen_publishes.add(1);
+        }
         if let Some(ack) = publication.ack {
             self.verdicts.push(Verdict::settled(ack, reason));
         }
@@ -193,7 +197,9 @@ impl Publishing {
                 return true;
             }
             let has_reached_some = *receivers as usize > refusals;
-            *reason = if !is_told && has_reached_some { ReasonCode::Success } else { ReasonCode::QuotaExceeded };
+            let is_unseen = !is_told && has_reached_some;
+            core.shared.metrics.unseen_publishes.add(u64::from(is_unseen));
+            *reason = if is_unseen { ReasonCode::Success } else { ReasonCode::QuotaExceeded };
             if ack.qos == QoS::ExactlyOnce && reason.is_error() {
                 let mut forgotten = Vec::new();
                 if has_reached_some {
@@ -220,6 +226,23 @@ impl Publishing {
         if let Some(durable) = core.shared.durable.as_ref().filter(|_| !outcomes.is_empty()) {
             batch.hold_until(durable.settle(&mut outcomes));
         }
+    }
+}
+
+/// Whether the client gets the Reason Code of a refused message.
+fn is_told(core: &Core, ack: Option<PendingAck>) -> bool {
+    ack.is_some() && core.connection.version().is_v5()
+}
+
+/// Counts and logs a message that may not be forwarded, whatever the rules say.
+#[cold]
+fn note_refused(core: &Core, publication: &Publication, reason: ReasonCode) {
+    let (peer, client, topic) = (core.shared.peer, &core.lease.client.id, &publication.topic);
+    let told = is_told(core, publication.ack);
+    match core.shared.topic_bound(topic) {
+        Some(bound) => core.shared.note_bound(bound, peer, client, told, "message"),
+        None if reason.is_error() => tracing::info!(%peer, ?client, ?topic, %reason, told, "message refused"),
+        None => tracing::debug!(%peer, ?client, ?topic, "message dropped: it tells the state of a bridge"),
     }
 }
 

@@ -4,21 +4,26 @@ use rustc_hash::FxHashMap;
 use tenbin_codec::TopicName;
 use tokio::sync::Notify;
 
+use crate::values::Bound;
+
 /// Reports from queues to the slow-consumer monitor.
 #[derive(Debug, Default)]
 pub(crate) struct Concerns {
     alarm: Notify,
-    /// Messages refused since the last query, by client number.
-    refused: Mutex<FxHashMap<u64, u64>>,
-    not_retained: Mutex<Option<NotRetained>>,
+    /// Messages refused since the last query, by client number, with the last bound.
+    refused: Mutex<FxHashMap<u64, (u64, Bound)>>,
+    not_retained: Mutex<Option<Refusals>>,
+    by_groups: Mutex<Option<Refusals>>,
 }
 
-/// Messages not retained since the last query because the store of retained messages is full.
+/// Messages refused since the last query by share groups, or by the store of retained messages.
 #[derive(Debug)]
-pub(crate) struct NotRetained {
+pub(crate) struct Refusals {
     pub(crate) messages: u64,
-    /// Topic of the first one.
-    pub(crate) topic: Box<str>,
+    /// Topic or share group of the first one.
+    pub(crate) name: Box<str>,
+    /// Bound that refused the first one.
+    pub(crate) bound: Bound,
 }
 
 impl Concerns {
@@ -33,37 +38,53 @@ impl Concerns {
     }
 
     /// Counts a refused message for a client whose queue is over limit.
-    pub(super) fn refuse(&self, client: u64) {
+    pub(super) fn refuse(&self, client: u64, bound: Bound) {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         if refused.is_empty() {
             self.alarm.notify_one();
         }
         // Bounds memory: further clients appear in the metrics only.
         if refused.len() < REFUSED_MAX || refused.contains_key(&client) {
-            *refused.entry(client).or_default() += 1;
+            let (messages, last) = refused.entry(client).or_insert((0, bound));
+            (*messages, *last) = (*messages + 1, bound);
         }
     }
 
     /// Counts a message to `topic` that was not retained.
-    pub(crate) fn not_retained(&self, topic: &TopicName) {
-        let mut not_retained = self.not_retained.lock().unwrap_or_else(PoisonError::into_inner);
-        let not_retained = not_retained.get_or_insert_with(|| {
+    pub(crate) fn not_retained(&self, topic: &TopicName, bound: Bound) {
+        self.add_to(&self.not_retained, || topic.text().to_string(), bound);
+    }
+
+    /// Counts a message that a share group refused.
+    pub(crate) fn refused_by(&self, group: impl FnOnce() -> String, bound: Bound) {
+        self.add_to(&self.by_groups, group, bound);
+    }
+
+    fn add_to(&self, refusals: &Mutex<Option<Refusals>>, name: impl FnOnce() -> String, bound: Bound) {
+        let mut refusals = refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        let refusals = refusals.get_or_insert_with(|| {
             self.alarm.notify_one();
-            NotRetained { messages: 0, topic: topic.text().to_string().into() }
+            Refusals { messages: 0, name: name().into(), bound }
         });
-        not_retained.messages += 1;
+        refusals.messages += 1;
     }
 
     pub(crate) fn has_refused(&self) -> bool {
+        let is_some = |refusals: &Mutex<Option<_>>| refusals.lock().unwrap_or_else(PoisonError::into_inner).is_some();
         !self.refused.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
-            || self.not_retained.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+            || is_some(&self.not_retained)
+            || is_some(&self.by_groups)
     }
 
-    pub(crate) fn take_not_retained(&self) -> Option<NotRetained> {
+    pub(crate) fn take_not_retained(&self) -> Option<Refusals> {
         self.not_retained.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    pub(crate) fn take_refused(&self) -> FxHashMap<u64, u64> {
+    pub(crate) fn take_by_groups(&self) -> Option<Refusals> {
+        self.by_groups.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    pub(crate) fn take_refused(&self) -> FxHashMap<u64, (u64, Bound)> {
         std::mem::take(&mut *self.refused.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -37,7 +37,7 @@ use tenbin_session::Delivery;
 pub(crate) use backlogs::FORGOTTEN_AFTER;
 pub(crate) use backlogs::Look;
 pub(crate) use blocked::NumberSpan;
-pub(crate) use concerns::{Concerns, NotRetained};
+pub(crate) use concerns::{Concerns, Refusals};
 pub(crate) use health::{Health, Pace, Sample, Transition};
 pub(crate) use tally::Tally;
 

@@ -14,6 +14,7 @@ use super::{Booked, Control, Head, Limits, Outbox, Pressure, Reader, State, Tall
 use crate::backlog::{Batch, DiskWork, Dropped, Entry, Run, Spill, Wire};
 use crate::durable::StoredQueue;
 use crate::hooks::DropReason;
+use crate::values::Bound;
 
 impl Outbox {
     /// Adds a batch in order and wakes the receiver once.
@@ -90,7 +91,7 @@ impl Outbox {
         push.count();
         self.at_rest.store(false, Ordering::Relaxed);
         let Push { refused, disk, effects, .. } = push;
-        let Effects { is_too_slow, dropped_full, dropped_offline, mut taken_back, disk_work, .. } = effects;
+        let Effects { is_too_slow, dropped_full, full_by, dropped_offline, mut taken_back, disk_work, .. } = effects;
         let state = &mut *guard;
         // Messages that come again have been here for an unknown time.
         if is_new && is_attached && self.common.metrics.timings().is_some() {
@@ -138,7 +139,9 @@ impl Outbox {
         if !taken_back.is_nothing() {
             taken_back.take_back(&self.load, self.common.clock.nanos(now));
         }
-        self.common.metrics.dropped_queue_full.add(dropped_full);
+        if let Some(bound) = full_by {
+            self.count_dropped(dropped_full, bound, now);
+        }
         self.common.metrics.dropped_offline.add(dropped_offline);
         self.common.metrics.dropped_expired.add(expired.messages);
         self.tell_dropped(names);
@@ -206,6 +209,8 @@ pub(super) struct Effects {
     pub(super) placed_at: Option<Sequence>,
     pub(super) disk_work: DiskWork,
     pub(super) dropped_full: u64,
+    /// The last bound by which such a message found no room.
+    pub(super) full_by: Option<Bound>,
     dropped_offline: u64,
     taken_back: Booked,
 }
@@ -261,9 +266,13 @@ impl<'a> Push<'a> {
                 when_full => when_full,
             };
             let limits = Limits { when_full, ..*usual };
+            let full_by = usual.memory_bound(self.queue.usage(), delivery.queued_bytes());
             let Dropped { messages, booked } =
                 self.queue.push(delivery, self.reader(), &limits, &outbox.common.budget, self.now);
             self.effects.dropped_full += messages;
+            if messages > 0 {
+                self.effects.full_by = Some(full_by);
+            }
             self.effects.taken_back += booked;
         }
     }

@@ -194,6 +194,8 @@ impl Push<'_> {
 
     fn drop_full(&mut self, delivery: &Delivery) {
         self.effects.dropped_full += 1;
+        let entries = self.spill.as_deref().map(|spill| &spill.entries);
+        self.effects.full_by = Some(self.outbox.common.limits.full_bound(self.queue.usage(), entries, true));
         self.queue.note_dropped(delivery, DropReason::QueueFull);
     }
 

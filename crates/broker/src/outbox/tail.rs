@@ -17,10 +17,11 @@ use tenbin_balancer::Availability;
 use tenbin_codec::TopicName;
 use tenbin_session::Delivery;
 
-use super::{Outbox, Reader, State, WhenFull, Wire};
+use super::{Limits, Outbox, Reader, State, WhenFull, Wire};
 use crate::backlog::{DiskWork, NextPage, Refilled, Spill};
 use crate::durable::{Ended, Location, Page, StoredQueue, WaitingEntries};
 use crate::hooks::{DropReason, Events};
+use crate::values::Bound;
 
 impl Outbox {
     /// Persistent queue of the session's QoS 1 and 2 messages; `None` if the session ends with its connection.
@@ -90,17 +91,27 @@ impl Outbox {
     /// Counts a refused QoS 1 or 2 message for this client.
     #[cold]
     pub(crate) fn refuse(&self, client: u64) {
+        let bound = self.state().full_bound(&self.common.limits);
         self.common.metrics.refused_over_quota.add(1);
-        self.common.concerns.refuse(client);
+        self.common.metrics.bounds.hit(bound, 1, Instant::now());
+        self.common.concerns.refuse(client, bound);
     }
 
     /// Counts a QoS 0 message that was dropped before it reached the queue.
     pub(crate) fn drop_newest(&self, topic: &TopicName) {
-        self.common.metrics.dropped_queue_full.add(1);
+        let bound = self.state().full_bound(&self.common.limits);
+        self.count_dropped(1, bound, Instant::now());
         if self.common.hooks.has(Events::DROPPED) {
             let names = self.state().queue.name_of(topic, DropReason::QueueFull);
             self.tell_dropped(names);
         }
+    }
+
+    /// Counts QoS 0 messages that found no room by this bound.
+    #[cold]
+    pub(super) fn count_dropped(&self, messages: u64, bound: Bound, now: Instant) {
+        self.common.metrics.dropped_queue_full.add(messages);
+        self.common.metrics.bounds.hit(bound, messages, now);
     }
 
     /// Receiver: the page to read now, if the in-memory head runs out.
@@ -193,6 +204,13 @@ impl State {
     #[inline]
     pub(super) fn has_tail(spill: Option<&Spill>) -> bool {
         spill.is_some_and(Spill::holds_back)
+    }
+
+    /// The bound by which a QoS 1 or 2 message has no room.
+    fn full_bound(&self, limits: &Limits) -> Bound {
+        let spill = self.spill.iter().map(|spill| &spill.entries);
+        let entries = spill.chain(self.withheld.iter().map(|withheld| &withheld.entries));
+        limits.full_bound(self.queue.usage(), entries, limits.has_store)
     }
 }
 

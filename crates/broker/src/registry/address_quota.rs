@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use dashmap::DashMap;
 
-use crate::values::{SessionLimits, network};
+use crate::values::{Bound, SessionLimits, network};
 
 /// Counts sessions, or clients, by network address, and bounds those of one address.
 #[derive(Debug, Default)]
@@ -23,8 +23,7 @@ pub(crate) struct Counted {
 /// The address has as many as it may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OverQuota {
-    /// Key of the bound in `[sessions]`.
-    pub(crate) key: &'static str,
+    pub(crate) bound: Bound,
 }
 
 impl AddressQuota {
@@ -38,7 +37,7 @@ impl AddressQuota {
         address: IpAddr,
         before: Option<&Counted>,
     ) -> Result<Option<Box<Counted>>, OverQuota> {
-        let (maximum, key) = self.maximum(address);
+        let (maximum, bound) = self.maximum(address);
         if maximum == 0 {
             return Ok(None);
         }
@@ -46,7 +45,7 @@ impl AddressQuota {
         let freed = u32::from(before.is_some_and(|before| before.address == address));
         let mut count = self.counts.entry(address).or_insert(0);
         if *count >= maximum.saturating_add(freed) {
-            return Err(OverQuota { key });
+            return Err(OverQuota { bound });
         }
         *count += 1;
         Ok(Some(Box::new(Counted { quota: Arc::clone(self), address })))
@@ -62,12 +61,12 @@ impl AddressQuota {
         Some(Box::new(Counted { quota: Arc::clone(self), address }))
     }
 
-    /// The bound, and its key.
-    fn maximum(&self, address: IpAddr) -> (u32, &'static str) {
+    /// The maximum, and the bound in `[sessions]` that it is.
+    fn maximum(&self, address: IpAddr) -> (u32, Bound) {
         if address.to_canonical().is_loopback() {
-            (self.limits.per_loopback_address, "loopback_per_address_maximum")
+            (self.limits.per_loopback_address, Bound::SessionsOfLoopback)
         } else {
-            (self.limits.per_address, "per_address_maximum")
+            (self.limits.per_address, Bound::SessionsOfAddress)
         }
     }
 }
@@ -102,11 +101,11 @@ mod tests {
         let [one, same, other] = ["2001:db8::1", "2001:db8::2", "10.0.0.1"].map(address);
         let first = quota.count(one, None).unwrap().unwrap();
         let second = quota.count(same, None).unwrap().unwrap();
-        assert_eq!(quota.count(one, None).unwrap_err().key, "per_address_maximum");
+        assert_eq!(quota.count(one, None).unwrap_err().bound, Bound::SessionsOfAddress);
         let replaced = quota.count(one, Some(&second)).unwrap().unwrap();
         drop(second);
         assert!(quota.count(other, Some(&replaced)).unwrap().is_some(), "addresses have quotas of their own");
-        assert_eq!(quota.count(one, None).unwrap_err().key, "per_address_maximum");
+        assert_eq!(quota.count(one, None).unwrap_err().bound, Bound::SessionsOfAddress);
         let restored = quota.restore(one);
         drop((first, replaced));
         assert_eq!(quota.counts.get(&address("2001:db8::")).map(|count| *count), Some(1));
@@ -120,7 +119,7 @@ mod tests {
         assert!((0..10).all(|_| quota.count(address("127.0.0.1"), None).unwrap().is_none()));
         let quota = AddressQuota::new(SessionLimits { per_address: 0, per_loopback_address: 1 });
         let _first = quota.count(address("::1"), None).unwrap().unwrap();
-        assert_eq!(quota.count(address("::1"), None).unwrap_err().key, "loopback_per_address_maximum");
+        assert_eq!(quota.count(address("::1"), None).unwrap_err().bound, Bound::SessionsOfLoopback);
         assert!(quota.count(address("10.0.0.1"), None).unwrap().is_none());
     }
 }

@@ -23,7 +23,7 @@ pub(crate) use remembered_speeds::RememberedSpeeds;
 #[cfg(feature = "admin")]
 pub(crate) use roster::{Link, Roster, SessionFigures};
 pub(crate) use slow_receivers::SlowReceivers;
-pub(crate) use subscriptions::{LimitKey, Subscriptions};
+pub(crate) use subscriptions::Subscriptions;
 
 /// The sessions of a broker, connected or not.
 ///

@@ -5,7 +5,7 @@ use tenbin_codec::TopicFilter;
 
 use crate::memory::{Account, Charge, Kind, OverLimit};
 use crate::router::is_in_tree;
-use crate::values::{Grant, MatchBound, SubscriptionLimits};
+use crate::values::{Bound, Grant, MatchBound, SubscriptionLimits};
 
 /// The subscriptions of one session, and their charge.
 #[derive(Debug, Default)]
@@ -26,9 +26,6 @@ struct More {
     renamed: Option<Box<HashMap<TopicFilter, TopicFilter>>>,
 }
 
-/// Key of the limit that refuses a subscription.
-pub(crate) type LimitKey = &'static str;
-
 impl Subscriptions {
     pub(crate) fn contains(&self, filter: &TopicFilter) -> bool {
         self.grants.contains_key(filter)
@@ -48,7 +45,7 @@ impl Subscriptions {
         grant: Grant,
         limits: SubscriptionLimits,
         account: &Arc<Account>,
-    ) -> Result<(), LimitKey> {
+    ) -> Result<(), Bound> {
         if let Some(known) = self.grants.get_mut(filter) {
             *known = grant;
             return Ok(());
@@ -56,15 +53,15 @@ impl Subscriptions {
         let bytes = self.bytes() + weight(filter);
         let has_match = |more: &More| more.matches.has_room(filter, limits.patterns);
         if self.grants.len() >= limits.count {
-            return Err("sessions.subscriptions_maximum");
+            return Err(Bound::Subscriptions);
         }
         if bytes > limits.bytes {
-            return Err("sessions.subscription_bytes_maximum");
+            return Err(Bound::SubscriptionBytes);
         }
         if !self.more.as_deref().map_or_else(|| has_match(&More::default()), has_match) {
-            return Err("sessions.wildcard_patterns_maximum");
+            return Err(Bound::WildcardPatterns);
         }
-        self.charge(account).resize(bytes).map_err(|OverLimit| "limits")?;
+        self.charge(account).resize(bytes).map_err(|OverLimit(bound)| bound)?;
         self.grants.insert(filter.detach(), grant);
         self.count_matches(filter);
         Ok(())
@@ -268,7 +265,7 @@ mod tests {
         let all = ["a/+/c", "a/#", "b/+/d", "a", "$share/g/c/+/e"].map(&mut fit);
         assert_eq!(all, [Ok(()); 5]);
         let beyond = ["x/+", "+/x/y", "#", "a/b/#", "$share/h/c/+/e", "$share/g/a"].map(&mut fit);
-        assert_eq!(beyond, [Err("sessions.wildcard_patterns_maximum"); 6]);
+        assert_eq!(beyond, [Err(Bound::WildcardPatterns); 6]);
         for (removed, has_room) in [("a/+/c", false), ("$share/g/c/+/e", false), ("b/+/d", true)] {
             subscriptions.remove(&filter(removed));
             let is_in = subscriptions.insert(&filter("x/+"), grant(), limits, &account);

@@ -202,12 +202,6 @@ impl SharedGroup {
         is_over
     }
 
-    /// Counts a message that the group refuses because its backlog is at the limit.
-    #[cold]
-    pub(super) fn refuse(&self) {
-        self.queues.metrics.refused_over_quota.add(1);
-    }
-
     /// Gives new messages to members, or adds them to the backlog until a member has room. QoS 0 messages do not wait.
     ///
     /// The deliveries must be as published, since the member that gets them applies its own terms. They are newer than
@@ -248,7 +242,7 @@ impl SharedGroup {
                         refused.keys.push(key);
                     }
                     self.end_stored(Ended::Refused, delivery.stored);
-                    self.refuse();
+                    self.refuse_by(queued, now.at);
                     refused.messages.push(delivery.message);
                 }
                 while self.is_full(queued) && self.give_oldest(queued, now, rng) {}

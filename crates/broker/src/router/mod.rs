@@ -330,9 +330,10 @@ impl Router {
             let message = hooks::Publication::of(publication);
             self.hooks.tell(Events::RETAINED, |hooks| hooks.retained(&message));
         }
-        retained.map_err(|NoRoom { commit_point }| {
+        retained.map_err(|NoRoom { bound, commit_point }| {
             self.metrics.refused_over_quota.add(1);
-            self.concerns.not_retained(&publication.topic);
+            self.metrics.bounds.hit(bound, 1, now);
+            self.concerns.not_retained(&publication.topic, bound);
             NotRetained::AtLimit(commit_point)
         })
     }

@@ -88,7 +88,11 @@ impl Publisher {
                     return refuse_at_once(publication);
                 }
                 // At this limit, a second attempt would not help.
-                Err(NotRetained::AtLimit(at)) => (commit_point, is_store_full) = (at, self.origin.tells_refusals),
+                Err(NotRetained::AtLimit(at)) => {
+                    (commit_point, is_store_full) = (at, self.origin.tells_refusals);
+                    let is_told = is_store_full && publication.qos.is_acknowledged();
+                    router.metrics.unseen_publishes.add(u64::from(!is_told));
+                }
                 Err(NotRetained::DiskBehind) => is_store_full = true,
             }
         }

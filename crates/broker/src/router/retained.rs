@@ -11,7 +11,7 @@ use tenbin_session::{Delivery, Publication};
 
 use crate::durable::{CommitPoint, Durable, EncodedRetained};
 use crate::hooks::{Events, HookSet};
-use crate::values::Grant;
+use crate::values::{self, Grant};
 use sweep::earlier;
 
 /// The last retained message of each topic (MQTT 5.0 §3.3.1.3), in a tree of levels.
@@ -27,6 +27,7 @@ pub(super) struct RetainedStore {
 /// A message was not retained for lack of room.
 #[derive(Debug)]
 pub(super) struct NoRoom {
+    pub(super) bound: values::Bound,
     /// Commit point of the removal of the topic's previous message.
     pub(super) commit_point: CommitPoint,
 }
@@ -105,7 +106,9 @@ impl RetainedStore {
         }
         let encode = |durable| {
             let encoded = EncodedRetained::new(&retained.template, retained.qos, retained.expires_at);
-            encoded.map(|encoded| (durable, encoded)).ok_or_else(|| NoRoom { commit_point: self.take_out(topic) })
+            encoded
+                .map(|encoded| (durable, encoded))
+                .ok_or_else(|| NoRoom { bound: values::Bound::RetainedBytes, commit_point: self.take_out(topic) })
         };
         let encoded = durable.map(encode).transpose()?;
         let mut tree = self.tree.write().unwrap_or_else(PoisonError::into_inner);
@@ -118,7 +121,9 @@ impl RetainedStore {
             }
             let is_smaller = totals.0 <= tree.messages && totals.1 <= tree.bytes;
             if !self.has_room(totals) && !is_smaller {
-                return Err(NoRoom { commit_point: self.take_out_of(&mut tree, topic) });
+                let is_bytes = totals.1 > self.limits.bytes;
+                let bound = if is_bytes { values::Bound::RetainedBytes } else { values::Bound::RetainedMessages };
+                return Err(NoRoom { bound, commit_point: self.take_out_of(&mut tree, topic) });
             }
             tree.count(totals, &retained);
         }

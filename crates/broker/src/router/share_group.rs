@@ -21,7 +21,7 @@ use crate::durable::{Durable, Ended, StoredQueue, bytes_of};
 use crate::hooks::HookSet;
 use crate::memory::Account;
 use crate::metrics::Metrics;
-use crate::outbox::{Booked, Budget, Limits, Outbox, Tally};
+use crate::outbox::{Booked, Budget, Concerns, Limits, Outbox, Tally};
 use crate::values::{Clock, Grant, GroupRules, Moment, OrderingKey};
 
 /// The sessions that share one subscription, named by share name and filter (MQTT 5.0 §4.8.2).
@@ -66,6 +66,7 @@ pub(crate) struct GroupQueues {
     pub(crate) limits: Limits,
     pub(crate) budget: Arc<Budget>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) concerns: Arc<Concerns>,
     pub(crate) durable: Option<Arc<Durable>>,
     pub(crate) hooks: Arc<HookSet>,
     pub(crate) decisions: Arc<DecisionBudget>,
@@ -88,6 +89,7 @@ impl GroupQueues {
             limits: Limits::for_tests(messages, WhenFull::DropOldest),
             budget: Arc::new(Budget::new(bytes)),
             metrics: Arc::default(),
+            concerns: Arc::default(),
             durable,
             hooks: Arc::default(),
             decisions: Arc::new(DecisionBudget::new(DecisionLimits { maximum: 8, pause: std::time::Duration::ZERO })),

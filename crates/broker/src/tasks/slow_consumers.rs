@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::hooks::Events;
 use crate::lifecycle::BrokerState;
-use crate::outbox::{Health, NotRetained, Pace, Sample, Transition};
+use crate::outbox::{Health, Pace, Refusals, Sample, Transition};
 use crate::registry::Client;
 
 /// Runs the monitor until the broker ends.
@@ -36,6 +36,8 @@ struct Looks {
     lines: Lines,
     /// Time of the last log lines about refusals.
     refusals_told: Option<Instant>,
+    /// Number of messages that full queues had dropped then.
+    dropped_told: u64,
 }
 
 #[derive(Debug)]
@@ -66,21 +68,33 @@ impl Looks {
     /// Logs refused messages by receiver, and messages that were not retained. MQTT 3.1.1 cannot report either.
     fn tell_refusals(&mut self, shared: &BrokerState, now: Instant) {
         let is_early = self.refusals_told.is_some_and(|told| now.saturating_duration_since(told) < REFUSALS_TOLD_EACH);
-        if is_early || !shared.slow_receivers.concerns.has_refused() {
+        let (concerns, dropped) = (&shared.slow_receivers.concerns, shared.metrics.dropped_queue_full.get());
+        if is_early || dropped == self.dropped_told && !concerns.has_refused() {
             return;
         }
         self.refusals_told = Some(now);
-        if let Some(NotRetained { messages, topic }) = shared.slow_receivers.concerns.take_not_retained() {
-            tracing::warn!(messages, %topic, "messages are not retained: the limits of [retained] leave no room for them");
+        let messages = dropped - mem::replace(&mut self.dropped_told, dropped);
+        if messages > 0 {
+            let limits = "queue.messages_maximum, queue.bytes_maximum, queue.total_bytes_maximum";
+            tracing::warn!(messages, limits, "messages are dropped: the queues of slow receivers are full");
         }
-        let refused = shared.slow_receivers.concerns.take_refused();
+        if let Some(Refusals { messages, name: topic, bound }) = concerns.take_not_retained() {
+            let limit = bound.key();
+            tracing::warn!(messages, %topic, limit, "messages are not retained: the limits of [retained] leave no room for them");
+        }
+        if let Some(Refusals { messages, name: group, bound }) = concerns.take_by_groups() {
+            let limit = bound.key();
+            tracing::warn!(messages, %group, limit, "messages for share groups are refused: the backlog is full");
+        }
+        let refused = concerns.take_refused();
         let mut told = 0;
         shared.registry.for_each(|client| {
             if told < REFUSALS_TOLD
-                && let Some(messages) = refused.get(&client.number)
+                && let Some((messages, bound)) = refused.get(&client.number)
             {
                 told += 1;
-                tracing::warn!(client = ?client.id, messages, "messages for the client are refused: its queue is full");
+                let limit = bound.key();
+                tracing::warn!(client = ?client.id, messages, limit, "messages for the client are refused: its queue is full");
             }
         });
         if refused.len() > told {

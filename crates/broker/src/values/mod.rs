@@ -1,6 +1,7 @@
 //! Plain values that many modules share: identities, limits, rules, times. They know no other module.
 
 mod acl_rule;
+mod bound;
 mod clock;
 mod grant;
 mod hash_key;
@@ -11,6 +12,7 @@ mod network;
 mod ordering_key;
 mod origin;
 pub(crate) mod policy_name;
+mod recent;
 mod share_rules;
 mod speed;
 mod token_bucket;
@@ -19,6 +21,7 @@ mod when_full;
 
 pub(crate) use acl_rule::acl_rules;
 pub use acl_rule::{AclAction, AclRule, Effect};
+pub(crate) use bound::Bound;
 pub(crate) use clock::{Clock, Moment};
 pub(crate) use grant::Grant;
 pub(crate) use hash_key::HashKey;
@@ -31,6 +34,7 @@ pub(crate) use match_bound::MatchBound;
 pub use network::{Network, WrongNetwork};
 pub use ordering_key::{OrderingKey, UnknownKey};
 pub use origin::{Certificate, Origin, Peer, TransportProtocol};
+pub(crate) use recent::Recent;
 #[cfg(feature = "admin")]
 pub(crate) use share_rules::Naming;
 pub use share_rules::{FairBy, NamePattern, ShareRule};

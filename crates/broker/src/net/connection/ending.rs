@@ -4,8 +4,8 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tenbin_codec::{Disconnect, DisconnectProperties, Packet, ReasonCode, Text};
-use tenbin_session::SessionExpiry;
+use tenbin_codec::{DecodeError, Disconnect, DisconnectProperties, Packet, ReasonCode, Text};
+use tenbin_session::{SessionExpiry, Violation};
 
 use super::ConnectionTask;
 use crate::lifecycle;
@@ -52,6 +52,10 @@ impl<S: Stream> ConnectionTask<S> {
         let peer = self.core.shared.peer;
         let client = self.core.lease.client.id.clone();
         let normal = matches!(end, End::Disconnect(ReasonCode::Success));
+        let limit = end.bound().map(|bound| {
+            self.core.shared.metrics.bounds.hit(bound, 1, Instant::now());
+            bound.key()
+        });
         let mut server_reference = None;
         let reason = match &end {
             End::Refused(refusal) => {
@@ -82,8 +86,8 @@ impl<S: Stream> ConnectionTask<S> {
                 tracing::info!(%peer, ?client, "packet stands still");
                 Some(ReasonCode::KeepAliveTimeout)
             }
-            End::NoMemory(bytes) => {
-                tracing::info!(%peer, ?client, bytes, "packet exceeds the memory limit of its owner");
+            End::NoMemory(bytes, _) => {
+                tracing::info!(%peer, ?client, bytes, limit, "packet exceeds the memory limit of its owner");
                 Some(ReasonCode::QuotaExceeded)
             }
             End::Disconnect(reason) => {
@@ -101,7 +105,8 @@ impl<S: Stream> ConnectionTask<S> {
             }
             End::Violation(violation) => {
                 self.core.shared.metrics.violations.add(1);
-                tracing::info!(%peer, ?client, rule = violation.rule(), "{violation}");
+                self.core.shared.metrics.subscriptions_invalid.add(u64::from(has_invalid_filter(violation)));
+                tracing::info!(%peer, ?client, limit, rule = violation.rule(), "{violation}");
                 self.core.connection.disconnect_for(violation, &mut self.core.out);
                 None
             }
@@ -164,6 +169,11 @@ impl<S: Stream> ConnectionTask<S> {
         }
         let _ = tokio::time::timeout(GOODBYE, Transport { socket, input: inbound.end(), out }.close()).await;
     }
+}
+
+/// Whether a packet had an invalid Topic Filter.
+fn has_invalid_filter(violation: &Violation) -> bool {
+    matches!(violation, Violation::Decode(DecodeError::TopicFilter | DecodeError::SharedFilter))
 }
 
 /// Sends DISCONNECT with a Server Reference; a client of MQTT 3.1.1 gets neither.

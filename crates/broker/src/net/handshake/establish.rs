@@ -25,7 +25,7 @@ use crate::net::weight::{DEFAULT_WEIGHT, concurrency_in, weight_in};
 #[cfg(feature = "admin")]
 use crate::registry::Link;
 use crate::registry::{ChargedWill, Lease, session_bytes};
-use crate::values::{Origin, TransportProtocol};
+use crate::values::{Bound, Origin, TransportProtocol};
 
 /// A pending client.
 pub(super) struct PendingClient {
@@ -157,19 +157,21 @@ impl PendingClient {
     fn admit(&self, shared: &BrokerState) -> Result<(Text, Option<Text>), Refusal> {
         // The address of a datagram may be forged, and its gateway has its rates.
         let is_datagram = self.origin.transport == TransportProtocol::MqttSn;
-        if !is_datagram && !shared.admission.may_connect(self.origin.peer.address(), Instant::now()) {
+        let address = self.origin.peer.address();
+        if !is_datagram && let Err(bound) = shared.admission.may_connect(address, Instant::now()) {
             shared.metrics.connects_rate_limited.add(1);
-            return Err(ReasonCode::ConnectionRateExceeded.into());
+            return Err(Refusal::over(bound, ReasonCode::ConnectionRateExceeded));
         }
-        if !shared.admission.may_log_in(self.origin.peer.address(), Instant::now()) {
-            return Err(login_refusal(ReasonCode::ConnectionRateExceeded, "too many failed logins of the address"));
+        if !shared.admission.may_log_in(address, Instant::now()) {
+            let refusal = login_refusal(ReasonCode::ConnectionRateExceeded, "too many failed logins of the address");
+            return Err(Refusal { bound: Some(Bound::FailuresOfAddress), ..refusal });
         }
         check(shared, &self.connect)?;
         check_sizes(shared, &self.connect)?;
         let (client_id, assigned) = client_id(shared, &self.connect)?;
         // Two simultaneous CONNECTs may both take the last place.
         if shared.registry.len() >= shared.config.sessions.maximum && !shared.registry.contains(&client_id) {
-            return Err(ReasonCode::QuotaExceeded.into());
+            return Err(Refusal::over(Bound::Sessions, ReasonCode::QuotaExceeded));
         }
         Ok((client_id, assigned))
     }
@@ -184,7 +186,7 @@ impl PendingClient {
             Verdict::Go => Ok(()),
             Verdict::Refuse(reason) if reason.is_error() => Err(reason.into()),
             Verdict::Refuse(_) => Err(ReasonCode::ImplementationSpecificError.into()),
-            Verdict::Drop => Err(Refusal { reason: None, server_reference: None, login: None }),
+            Verdict::Drop => Err(Refusal::SILENT),
         }
     }
 
@@ -248,19 +250,18 @@ fn charged_will(
     shared: &BrokerState,
     connect: &mut Connect,
     account: &Arc<Account>,
-) -> Result<Option<Box<ChargedWill>>, ReasonCode> {
+) -> Result<Option<Box<ChargedWill>>, OverLimit> {
     let will = connect.will.take().filter(|will| shared.check_topic(&will.topic).is_ok());
-    let will = will.map(|will| ChargedWill::new(&will, account).map(Box::new)).transpose();
-    will.map_err(|OverLimit| ReasonCode::QuotaExceeded)
+    will.map(|will| ChargedWill::new(&will, account).map(Box::new)).transpose()
 }
 
 /// Charges a session; one that exists may exceed the limit.
-fn charge_session(shared: &BrokerState, client_id: &Text, account: &Arc<Account>) -> Result<Charge, ReasonCode> {
+fn charge_session(shared: &BrokerState, client_id: &Text, account: &Arc<Account>) -> Result<Charge, OverLimit> {
     let bytes = session_bytes(client_id.len(), shared.durable.is_some());
     if shared.registry.contains(client_id) {
         return Ok(account.charge_always(Kind::Sessions, bytes));
     }
-    account.charge(Kind::Sessions, bytes).map_err(|OverLimit| ReasonCode::QuotaExceeded)
+    account.charge(Kind::Sessions, bytes)
 }
 
 /// Connects the session's queue: from here on it fills for this connection.
@@ -291,24 +292,23 @@ async fn attach(
 }
 
 /// Rejects a well-formed CONNECT that the broker does not serve.
-fn check(shared: &BrokerState, connect: &Connect) -> Result<(), ReasonCode> {
+fn check(shared: &BrokerState, connect: &Connect) -> Result<(), Refusal> {
     if shared.is_stopping() {
-        return Err(ReasonCode::ServerUnavailable); // 0x8B is for DISCONNECT only [MQTT-3.2.2-8]
+        return Err(ReasonCode::ServerUnavailable.into()); // 0x8B is for DISCONNECT only [MQTT-3.2.2-8]
     }
-    if let Some(will) = &connect.will {
-        shared.check_will(will)?;
-    }
-    Ok(())
+    let Some(will) = &connect.will else { return Ok(()) };
+    let over = |reason: ReasonCode| Refusal { bound: shared.topic_bound(&will.topic), ..reason.into() };
+    shared.check_will(will).map_err(over)
 }
 
 /// Rejects a well-formed CONNECT with a field above its size limit.
-fn check_sizes(shared: &BrokerState, connect: &Connect) -> Result<(), ReasonCode> {
+fn check_sizes(shared: &BrokerState, connect: &Connect) -> Result<(), Refusal> {
     if connect.client_id.len() > shared.config.client_id_bytes_maximum() {
-        return Err(ReasonCode::ClientIdentifierNotValid);
+        return Err(Refusal::over(Bound::ClientIdBytes, ReasonCode::ClientIdentifierNotValid));
     }
     match &connect.will {
         Some(will) if will.topic.as_bytes().len() + will.payload.len() > shared.config.will_bytes_maximum() => {
-            Err(ReasonCode::QuotaExceeded)
+            Err(Refusal::over(Bound::WillBytes, ReasonCode::QuotaExceeded))
         }
         _ => Ok(()),
     }

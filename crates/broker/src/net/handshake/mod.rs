@@ -17,6 +17,7 @@ use super::arrival::{FREE_BYTES, RETRY};
 use super::authentication::{Login, Refusal};
 use super::core::{MustEnd, OpenConnection};
 use super::departure::Departure;
+use super::end::bound_of;
 use super::hooked::Hooked;
 use super::member::Member;
 use super::reauthentication::Reauthentication;
@@ -26,7 +27,7 @@ use crate::auth::Identity;
 use crate::lifecycle::BrokerState;
 use crate::memory::{Charge, ConnectedClient, Kind};
 use crate::registry::Lease;
-use crate::values::{Origin, Peer};
+use crate::values::{Bound, Origin, Peer};
 
 /// A connection whose CONNECT was accepted. Its CONNACK is in the output buffer.
 pub(super) struct Accepted {
@@ -67,7 +68,9 @@ pub(super) async fn accept<S: Stream>(
         Ok(Ok(read)) => read,
         Ok(Err(NoConnect::Decode(error))) => {
             shared.metrics.violations.add(1);
-            tracing::info!(%peer, %error, "no legal CONNECT");
+            let bound = bound_of(error, Bound::ConnectBytes);
+            bound.into_iter().for_each(|bound| shared.metrics.bounds.hit(bound, 1, Instant::now()));
+            tracing::info!(%peer, %error, limit = bound.map(Bound::key), "no legal CONNECT");
             connack::answer_illegal_connect(error, decoder.version(), &mut transport.out);
             return None;
         }
@@ -92,10 +95,12 @@ pub(super) async fn accept<S: Stream>(
     let client = PendingClient { connect: *connect, charge, decoder, origin, listener, deadline, arrived_at };
     match client.establish(open, transport).await {
         Ok(accepted) => Some(accepted),
-        Err(Refusal { reason: Some(reason), server_reference, login: refusal }) => {
+        Err(Refusal { reason: Some(reason), server_reference, login: refusal, bound }) => {
+            bound.into_iter().for_each(|bound| shared.metrics.bounds.hit(bound, 1, Instant::now()));
+            let client = &login.client_id;
             match refusal {
                 Some(refusal) => login.refused(shared, &refusal),
-                None => tracing::info!(%peer, %reason, "CONNECT refused"),
+                None => tracing::info!(%peer, ?client, limit = bound.map(Bound::key), %reason, "CONNECT refused"),
             }
             let mut connack = ConnAck::new(false, reason);
             connack.properties.server_reference = server_reference;

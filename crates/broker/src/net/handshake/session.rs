@@ -102,8 +102,8 @@ async fn not_begun(shared: &BrokerState, lease: Lease, peer: Peer, refusal: NotB
             tracing::info!(%peer, client = ?lease.client.id, "connection refused: its session cannot be stored");
             ReasonCode::ServerUnavailable
         }
-        NotBegun::OverQuota(OverQuota { key }) => {
-            tracing::info!(%peer, client = ?lease.client.id, "session refused: the address has sessions.{key} sessions");
+        NotBegun::OverQuota(OverQuota { bound }) => {
+            shared.note_bound(bound, peer, &lease.client.id, true, "session");
             ReasonCode::QuotaExceeded
         }
     };

@@ -1,5 +1,7 @@
 //! How a message begins to wait: at the end of the backlog or at its front, in memory or on disk.
 
+use std::time::Instant;
+
 use tenbin_session::Delivery;
 
 use super::super::share_group::{GroupQueues, SharedGroup};
@@ -8,6 +10,22 @@ use crate::durable::Location;
 use crate::values::Moment;
 
 impl SharedGroup {
+    /// Counts a message that the group refuses because its backlog is at the limit.
+    #[cold]
+    pub(in crate::router) fn refuse(&self) {
+        self.refuse_by(&self.backlog.lock(), Instant::now());
+    }
+
+    /// As [`SharedGroup::refuse`], under the lock.
+    #[cold]
+    pub(super) fn refuse_by(&self, Queued { queue, spill, .. }: &Queued, now: Instant) {
+        let GroupQueues { limits, metrics, concerns, .. } = &*self.queues;
+        let bound = limits.full_bound(queue.usage(), [&spill.entries], self.stored().is_some());
+        metrics.refused_over_quota.add(1);
+        metrics.bounds.hit(bound, 1, now);
+        concerns.refused_by(|| self.full_name(), bound);
+    }
+
     /// Puts a message at the end of the backlog, if it may wait. Returns it if there is no room.
     ///
     /// `is_late`: it was not appended with its batch.

@@ -86,7 +86,7 @@ impl SharedGroup {
         let own = queued.shares.of(publisher, backlog);
         let has =
             |own: usize, backlog: usize, limit: usize| backlog < limit || own < widened(limit).saturating_sub(backlog);
-        !queued.spill.entries.is_over_limit()
+        queued.spill.entries.over_limit().is_none()
             && has(own.messages, backlog.messages, limit.messages)
             && has(own.bytes, backlog.bytes, limit.bytes)
     }
