@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod bounds;
 mod clients;
 mod command;
 mod dashboard;

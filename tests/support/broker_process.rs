@@ -125,6 +125,11 @@ impl BrokerProcess {
         self.data.as_ref().map(TempDir::path)
     }
 
+    /// The last address at which it has begun to listen.
+    pub(crate) fn last_address(&self) -> SocketAddr {
+        self.output.all().iter().rev().find_map(|line| address_in(line)).expect("it listens")
+    }
+
     /// Lines that it printed when it began to listen.
     pub(crate) fn start_lines(&self) -> &[String] {
         &self.start_lines
