@@ -194,9 +194,10 @@ mod tests {
 
     /// Keys of bounds that refuse, drop and disconnect nothing: they slow down, are negotiated, or bound what the broker
     /// keeps for itself.
-    const WITHOUT_REFUSALS: [&str; 8] = [
+    const WITHOUT_REFUSALS: [&str; 9] = [
         "connections.publishes_per_second",
         "connections.keep_alive_maximum_seconds",
+        "capabilities.maximum_qos",
         "sessions.expiry_maximum_seconds",
         "sessions.in_flight_maximum",
         "remembered_speeds.maximum",
