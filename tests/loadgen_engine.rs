@@ -163,7 +163,7 @@ fn open_loop_sends_every_message_due_before_the_time_limit() {
         assert_flawless(&outcome, published);
         outcome.unsent == 0
     };
-    assert!((0..20).any(is_complete), "messages are unsent in each of 20 runs");
+    assert!((0..3).any(is_complete), "messages are unsent in each of 3 runs");
 }
 
 #[test]

@@ -78,7 +78,10 @@ fn health_answers_soon_while_clients_connect() {
         (median(times.0), median(times.1))
     });
     // Medians, since a loaded machine may stop any process for a while. There a connected client waits too.
-    assert!(health < Duration::from_millis(100).max(10 * ping), "{health:?}, and {ping:?} of a connected client");
+    assert!(
+        health < Duration::from_millis(100).max(10 * ping).min(Duration::from_secs(5)),
+        "{health:?}, and {ping:?} of a connected client"
+    );
 }
 
 fn median(mut times: Vec<Duration>) -> Duration {

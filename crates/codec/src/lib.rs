@@ -1,6 +1,6 @@
 //! Bytes to MQTT control packets and back: MQTT 5.0, MQTT 3.1.1, and the extended PINGREQ.
 //!
-//! Pure: no I/O, no clock, two dependencies (`bytes`, and `subtle` to compare secrets). Decoding copies nothing: topics,
+//! Pure: no I/O, no clock, two dependencies (`bytes`, and `subtle` to compare secrets; `serde` for secrets is a feature). Decoding copies nothing: topics,
 //! payloads, strings and binary data are slices of the input buffer. Encoding writes into a [`WriteBuffer`], which copies
 //! small parts and shares large ones.
 //!

@@ -90,7 +90,7 @@ impl Control {
         }
         for (bound, count, since) in self.shared.metrics.bounds.recent(Instant::now()) {
             let (key, minutes) = (bound.key(), since.as_secs().div_ceil(60).max(1));
-            let problem = format!("{key} was hit {count} times in the last {minutes} min; the log names the clients");
+            let problem = format!("{key} was hit {count} times in the last {minutes} min; see the log");
             checks.push(Check::warning("bounds", problem));
         }
         if self.reach.has_reload_failed() {

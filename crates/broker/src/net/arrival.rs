@@ -64,6 +64,14 @@ impl Arrival {
         partial.charge(core, input);
     }
 
+    /// Notes that whole packets were decoded, and that the rest of the input waits.
+    #[cold]
+    pub(super) fn progressed(&mut self) {
+        if let Some(partial) = &mut self.0 {
+            partial.missing_at_mark = None;
+        }
+    }
+
     /// Whether the account has no room for the partly received packet.
     #[inline]
     pub(super) fn is_starved(&self) -> bool {

@@ -140,11 +140,6 @@ impl Filters {
         self.in_turn >= TURN_FILTERS
     }
 
-    /// Ends the turn: the task yields before it decodes further packets.
-    pub(super) fn end_turn(&mut self) {
-        self.in_turn = TURN_FILTERS;
-    }
-
     /// Begins a new turn; returns whether to decode input read before.
     #[inline]
     pub(super) fn begin_turn(&mut self) -> bool {

@@ -27,6 +27,8 @@ pub(super) struct Inbound {
     pub(super) arrival: Arrival,
     /// Bytes read since this task last yielded.
     read_in_turn: u32,
+    /// The turn ended before all whole packets were decoded.
+    is_cut: bool,
 }
 
 /// Input to decode, or its end.
@@ -47,6 +49,7 @@ impl Inbound {
             filters,
             arrival: Arrival::default(),
             read_in_turn: 0,
+            is_cut: false,
         }
     }
 
@@ -61,7 +64,7 @@ impl Inbound {
             return None;
         }
         match self.throttle.poll(context) {
-            Throttled::No if self.filters.begin_turn() => Some(Input::Resumed),
+            Throttled::No if self.filters.begin_turn() | std::mem::take(&mut self.is_cut) => Some(Input::Resumed),
             Throttled::No => match socket.poll_read(&mut self.buffer, context) {
                 Poll::Ready(Ok(read)) => {
                     self.read_in_turn = self.read_in_turn.saturating_add(read as u32); // a read is far smaller
@@ -73,6 +76,19 @@ impl Inbound {
             Throttled::Resumed => Some(Input::Resumed),
             Throttled::Yes => None,
         }
+    }
+
+    /// Ends the turn: the task yields before it decodes further packets.
+    #[cold]
+    pub(super) fn cut_turn(&mut self) {
+        self.is_cut = true;
+        self.arrival.progressed();
+    }
+
+    /// Whether whole packets may have been read that the next turn decodes.
+    #[inline]
+    pub(super) fn has_more(&self) -> bool {
+        self.is_cut || self.filters.are_many()
     }
 
     /// Whether nothing is to be decoded now, although a whole packet may have been read.
@@ -134,7 +150,7 @@ impl Inbound {
 
     /// Whether the task has used up its turn; `has_read`: with input in this lap.
     pub(super) fn ends_turn(&self, has_read: bool) -> bool {
-        has_read && self.read_in_turn >= TURN_BYTES || self.filters.are_many()
+        has_read && self.read_in_turn >= TURN_BYTES || self.has_more()
     }
 
     pub(super) fn begin_turn(&mut self) {
@@ -146,7 +162,8 @@ impl Inbound {
     #[inline]
     pub(super) fn is_overdue(&mut self, core: &Core, disk_waits: impl Fn() -> bool, context: &mut Context<'_>) -> bool {
         let is_our_fault = || disk_waits() || self.throttle.is_paused();
-        (self.arrival.is_watching() || !self.buffer.is_empty())
+        !self.has_more()
+            && (self.arrival.is_watching() || !self.buffer.is_empty())
             && self.arrival.is_overdue(core, &self.buffer, is_our_fault, context)
     }
 

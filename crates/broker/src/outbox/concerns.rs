@@ -1,3 +1,4 @@
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use rustc_hash::FxHashMap;
@@ -12,6 +13,9 @@ pub(crate) struct Concerns {
     alarm: Notify,
     /// Messages refused since the last query, by client number, with the last bound.
     refused: Mutex<FxHashMap<u64, (u64, Bound)>>,
+    /// Messages of QoS 0 that full queues have dropped since the last query, and the last bound.
+    dropped: AtomicU64,
+    dropped_by: AtomicU8,
     not_retained: Mutex<Option<Refusals>>,
     by_groups: Mutex<Option<Refusals>>,
 }
@@ -50,6 +54,21 @@ impl Concerns {
         }
     }
 
+    /// Counts messages of QoS 0 that a full queue has dropped.
+    pub(super) fn drop_by(&self, bound: Bound, messages: u64) {
+        self.dropped_by.store(bound as u8, Ordering::Relaxed);
+        if self.dropped.fetch_add(messages, Ordering::Relaxed) == 0 {
+            self.alarm.notify_one();
+        }
+    }
+
+    /// Number of messages that full queues have dropped since the last call, and the last bound.
+    pub(crate) fn take_dropped(&self) -> Option<(u64, Bound)> {
+        let messages = self.dropped.swap(0, Ordering::Relaxed);
+        let bound = *Bound::ALL.get(usize::from(self.dropped_by.load(Ordering::Relaxed)))?;
+        (messages > 0).then_some((messages, bound))
+    }
+
     /// Counts a message to `topic` that was not retained.
     pub(crate) fn not_retained(&self, topic: &TopicName, bound: Bound) {
         self.add_to(&self.not_retained, || topic.text().to_string(), bound);
@@ -71,7 +90,8 @@ impl Concerns {
 
     pub(crate) fn has_refused(&self) -> bool {
         let is_some = |refusals: &Mutex<Option<_>>| refusals.lock().unwrap_or_else(PoisonError::into_inner).is_some();
-        !self.refused.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        self.dropped.load(Ordering::Relaxed) > 0
+            || !self.refused.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
             || is_some(&self.not_retained)
             || is_some(&self.by_groups)
     }

@@ -240,7 +240,6 @@ impl<'a> Push<'a> {
 
     #[inline]
     fn in_memory(&mut self, delivery: Delivery) {
-        let outbox = self.outbox;
         let acknowledged = delivery.qos.is_acknowledged();
         if acknowledged && self.refused.is_some() && self.refused == delivery.share {
             self.refuse(delivery); // a smaller message could fit and overtake its predecessor
@@ -255,26 +254,34 @@ impl<'a> Push<'a> {
             if acknowledged {
                 return self.refuse_own(delivery);
             }
-            self.given += 1;
-            if self.limits.when_full == WhenFull::Disconnect {
-                self.effects.is_too_slow = true;
-            }
-            let usual = self.limits_for(&delivery);
-            // A receiver that cannot spill keeps at least the newest messages.
-            let when_full = match usual.when_full {
-                WhenFull::Spool => WhenFull::DropOldest,
-                when_full => when_full,
-            };
-            let limits = Limits { when_full, ..*usual };
-            let full_by = usual.memory_bound(self.queue.usage(), delivery.queued_bytes());
-            let Dropped { messages, booked } =
-                self.queue.push(delivery, self.reader(), &limits, &outbox.common.budget, self.now);
-            self.effects.dropped_full += messages;
-            if messages > 0 {
-                self.effects.full_by = Some(full_by);
-            }
-            self.effects.taken_back += booked;
+            self.push_full(delivery);
         }
+    }
+
+    /// Adds a message of QoS 0 to a full queue, or drops it or others.
+    #[cold]
+    #[inline(never)] // keeps the code of the usual case small
+    fn push_full(&mut self, delivery: Delivery) {
+        let outbox = self.outbox;
+        self.given += 1;
+        if self.limits.when_full == WhenFull::Disconnect {
+            self.effects.is_too_slow = true;
+        }
+        let usual = self.limits_for(&delivery);
+        // A receiver that cannot spill keeps at least the newest messages.
+        let when_full = match usual.when_full {
+            WhenFull::Spool => WhenFull::DropOldest,
+            when_full => when_full,
+        };
+        let limits = Limits { when_full, ..*usual };
+        let full_by = usual.memory_bound(self.queue.usage(), delivery.queued_bytes());
+        let Dropped { messages, booked } =
+            self.queue.push(delivery, self.reader(), &limits, &outbox.common.budget, self.now);
+        self.effects.dropped_full += messages;
+        if messages > 0 {
+            self.effects.full_by = Some(full_by);
+        }
+        self.effects.taken_back += booked;
     }
 
     #[inline]

@@ -112,6 +112,7 @@ impl Outbox {
     pub(super) fn count_dropped(&self, messages: u64, bound: Bound, now: Instant) {
         self.common.metrics.dropped_queue_full.add(messages);
         self.common.metrics.bounds.hit(bound, messages, now);
+        self.common.concerns.drop_by(bound, messages);
     }
 
     /// Receiver: the page to read now, if the in-memory head runs out.

@@ -99,6 +99,8 @@ impl ClientRegistry {
     pub(crate) fn claim_new(&self, socket: &Principal, new: impl Fn(u64) -> Client) -> Result<Claimed, NoClaim> {
         let (client, is_new) = self.find_or_insert(&socket.client_id, new);
         let lease = if is_new { client.try_lease() } else { None };
+        // Another user may have ended it already.
+        let lease = lease.filter(|lease| !lease.state.ended);
         lease.map(Claimed::Ours).ok_or(NoClaim::Exists)
     }
 

@@ -36,8 +36,6 @@ struct Looks {
     lines: Lines,
     /// Time of the last log lines about refusals.
     refusals_told: Option<Instant>,
-    /// Number of messages that full queues had dropped then.
-    dropped_told: u64,
 }
 
 #[derive(Debug)]
@@ -68,15 +66,14 @@ impl Looks {
     /// Logs refused messages by receiver, and messages that were not retained. MQTT 3.1.1 cannot report either.
     fn tell_refusals(&mut self, shared: &BrokerState, now: Instant) {
         let is_early = self.refusals_told.is_some_and(|told| now.saturating_duration_since(told) < REFUSALS_TOLD_EACH);
-        let (concerns, dropped) = (&shared.slow_receivers.concerns, shared.metrics.dropped_queue_full.get());
-        if is_early || dropped == self.dropped_told && !concerns.has_refused() {
+        let concerns = &shared.slow_receivers.concerns;
+        if is_early || !concerns.has_refused() {
             return;
         }
         self.refusals_told = Some(now);
-        let messages = dropped - mem::replace(&mut self.dropped_told, dropped);
-        if messages > 0 {
-            let limits = "queue.messages_maximum, queue.bytes_maximum, queue.total_bytes_maximum";
-            tracing::warn!(messages, limits, "messages are dropped: the queues of slow receivers are full");
+        if let Some((messages, bound)) = concerns.take_dropped() {
+            let limit = bound.key();
+            tracing::warn!(messages, limit, "messages are dropped: the queues of slow receivers are full");
         }
         if let Some(Refusals { messages, name: topic, bound }) = concerns.take_not_retained() {
             let limit = bound.key();

@@ -110,13 +110,19 @@ impl GatewayPeer {
         Action::Continue
     }
 
+    /// Most messages of the client under way.
+    fn inbound_limit(&self) -> usize {
+        let of_broker = if let Upstream::Open(link) = &self.upstream { link.receive_maximum } else { u16::MAX };
+        self.gateway.settings.inbound_in_flight.min(of_broker).into()
+    }
+
     /// The client releases its QoS 2 message.
     pub(super) fn handle_client_pubrel(&mut self, id: MessageId, io: &mut Io<'_>) -> Action {
         if !matches!(self.upstream, Upstream::Open(_)) || self.will_update.is_some() {
             io.output.drops.note(DropCause::NoUpstream);
             return Action::Continue;
         }
-        let is_full = self.exchanges.under_way() >= self.gateway.settings.inbound_in_flight.into();
+        let is_full = self.exchanges.under_way() >= self.inbound_limit();
         if self.exchanges.is_released_again(id, io.now) {
             self.send(&Message::PubComp(id), io);
             return Action::Continue;

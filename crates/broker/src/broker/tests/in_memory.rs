@@ -64,3 +64,32 @@ async fn others_are_served_between_small_packets() {
     assert_eq!(came, [0xD0, 0].repeat(PACKETS));
     broker.shutdown().await;
 }
+
+/// The client does not wait for its acknowledgements, so that writing fails while its packets wait for their turn.
+#[tokio::test]
+async fn packets_before_the_end_are_applied_although_writing_fails() {
+    // More than one turn, and less than one read.
+    const MESSAGES: u16 = 560;
+    let config = Config { listen: vec![([127, 0, 0, 1], 0).into()], ..Config::default() };
+    let broker = Broker::builder().config(config).start().await.unwrap();
+    let (mut receiver, other_end) = duplex(1 << 20);
+    broker.serve(other_end, PEER);
+    exchange(&mut receiver, b"\x10\x0d\0\x04MQTT\x04\x02\0\0\0\x01r", &[0x20, 2, 0, 0]).await;
+    exchange(&mut receiver, b"\x82\x06\0\x01\0\x01#\0", &[0x90, 3, 0, 1, 0]).await;
+    let (mut sender, other_end) = duplex(1 << 20);
+    broker.serve(other_end, PEER);
+    let with_will = b"\x10\x13\0\x04MQTT\x04\x06\0\0\0\x01s\0\x01w\0\x01x";
+    exchange(&mut sender, with_will, &[0x20, 2, 0, 0]).await;
+    let messages = (1..=MESSAGES).flat_map(|id| [b"\x32\x05\0\x01t", &id.to_be_bytes()[..]].concat());
+    let packets: Vec<u8> = messages.chain([0xE0, 0]).collect();
+    sender.write_all(&packets).await.unwrap();
+    drop(sender);
+    let mut came = vec![0; usize::from(MESSAGES) * 5];
+    receiver.read_exact(&mut came).await.unwrap();
+    assert_eq!(came, b"\x30\x03\0\x01t".repeat(MESSAGES.into()));
+    while broker.connections() > 1 {
+        tokio::task::yield_now().await;
+    }
+    exchange(&mut receiver, b"\x30\x04\0\x01lx", b"\x30\x04\0\x01lx").await; // and no Will before it
+    broker.shutdown().await;
+}

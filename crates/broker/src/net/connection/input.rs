@@ -74,7 +74,7 @@ impl<S: Stream> ConnectionTask<S> {
             }
             if packets == TURN_PACKETS {
                 batch.is_over = true;
-                self.inbound.filters.end_turn();
+                self.inbound.cut_turn();
             }
         };
         batch.tell_acknowledged(&self.core.lease.client.load);

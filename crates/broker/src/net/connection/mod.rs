@@ -292,9 +292,13 @@ impl<S: Stream> ConnectionTask<S> {
             HookSet::forget_panic();
         }
         ready.progress.sent = self.gate.release(&mut self.core, context);
-        self.write(context)?;
+        let written = self.write(context);
         let quota = self.core.quota();
         let room = OUT_FULL.saturating_sub(self.core.out.len() + self.gate.held_bytes());
+        // Packets that were read are applied first: the client may have sent DISCONNECT behind them, and gone.
+        if room == 0 || !self.inbound.has_more() {
+            written?;
+        }
         self.outbound.tell_socket_blocked(&self.core, room == 0);
         if room > 0 && !self.gate.waits(&self.core) {
             ready.input = self.inbound.poll_read(&self.core, &mut self.socket, context);
