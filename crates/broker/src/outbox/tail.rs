@@ -98,6 +98,8 @@ impl Outbox {
     }
 
     /// Counts a QoS 0 message that was dropped before it reached the queue.
+    #[cold]
+    #[inline(never)] // keeps the code of the usual case small
     pub(crate) fn drop_newest(&self, topic: &TopicName) {
         let bound = self.state().full_bound(&self.common.limits);
         self.count_dropped(1, bound, Instant::now());

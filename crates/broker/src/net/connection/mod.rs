@@ -292,13 +292,13 @@ impl<S: Stream> ConnectionTask<S> {
             HookSet::forget_panic();
         }
         ready.progress.sent = self.gate.release(&mut self.core, context);
-        let written = self.write(context);
-        let quota = self.core.quota();
-        let room = OUT_FULL.saturating_sub(self.core.out.len() + self.gate.held_bytes());
-        // Packets that were read are applied first: the client may have sent DISCONNECT behind them, and gone.
-        if room == 0 || !self.inbound.has_more() {
-            written?;
+        if let Err(error) = self.write(context)
+            && !self.has_input_to_apply()
+        {
+            return Poll::Ready(Err(error));
         }
+        let quota = self.core.quota();
+        let room = self.room();
         self.outbound.tell_socket_blocked(&self.core, room == 0);
         if room > 0 && !self.gate.waits(&self.core) {
             ready.input = self.inbound.poll_read(&self.core, &mut self.socket, context);
@@ -340,6 +340,19 @@ impl<S: Stream> ConnectionTask<S> {
         self.core.out.rest();
         self.publishing.rest();
         Poll::Pending
+    }
+
+    /// Bytes that may be encoded for the client.
+    #[inline]
+    fn room(&self) -> usize {
+        OUT_FULL.saturating_sub(self.core.out.len() + self.gate.held_bytes())
+    }
+
+    /// Whether packets that were read come before the end of a connection that cannot be written to: the client may have
+    /// sent DISCONNECT behind them, and gone.
+    #[cold]
+    fn has_input_to_apply(&self) -> bool {
+        self.inbound.has_more() && self.room() > 0
     }
 
     /// Handles the events of one lap.
