@@ -129,6 +129,17 @@ pub(crate) fn run(arguments: &BrokerArgs) -> Result<(), BrokerError> {
     ))
 }
 
+/// Why there can be no data directory of this name, if something else is there.
+fn no_directory(path: &Path) -> Option<String> {
+    let there = path.ancestors().find(|part| part.symlink_metadata().is_ok())?;
+    let wrong = |reason: &str| Some(format!("data directory {}: {} {reason}", path.display(), there.display()));
+    match there.metadata() {
+        Ok(found) if found.is_dir() => None,
+        Ok(_) => wrong("is no directory"),
+        Err(error) => wrong(&error.to_string()),
+    }
+}
+
 impl BrokerArgs {
     /// Checks the configuration file, with the environment.
     fn check(&self) -> Result<(), BrokerError> {
@@ -142,6 +153,7 @@ impl BrokerArgs {
         if errors.is_empty() {
             let config = self.configuration(file)?;
             errors = AllListeners::new(&config, 1).errors(&config);
+            errors.extend(no_directory(&config.store.directory));
             if let Some(directory) = self.data.as_deref().filter(|directory| directory.exists()) {
                 match groups_without_rule_at_start(directory, &config) {
                     Ok(groups) => without_rule = groups,

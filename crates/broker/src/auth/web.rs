@@ -47,7 +47,11 @@ impl WebClient {
         if let Some(path) = ca {
             let wrong = |reason: String| format!("{}: {reason}", path.display());
             let text = tenbin_files::read(path, tenbin_files::BYTES_MAX).map_err(|error| wrong(error.to_string()))?;
-            for certificate in CertificateDer::pem_slice_iter(&text) {
+            let mut certificates = CertificateDer::pem_slice_iter(&text).peekable();
+            if certificates.peek().is_none() {
+                return Err(wrong("no certificate (PEM) is in it".to_owned()));
+            }
+            for certificate in certificates {
                 let added = certificate.map_err(|error| error.to_string());
                 added.and_then(|der| roots.add(der).map_err(|error| error.to_string())).map_err(wrong)?;
             }

@@ -54,7 +54,11 @@ pub(super) fn unknown(names: impl Iterator<Item = String>) -> Vec<String> {
         // Kubernetes makes variables of the last kinds for a service with the name tenbin.
         let is_foreign =
             OF_COMMANDS.contains(&&key[..]) || key == "port" || key.starts_with("port_") || key.starts_with("service_");
-        if is_foreign || key == ALLOW_ANONYMOUS || key.contains("__") || known.contains_key(&key) {
+        if is_foreign
+            || key == ALLOW_ANONYMOUS
+            || key.contains("__")
+            || known.get(&key).is_some_and(|value| !value.is_table())
+        {
             return None;
         }
         let meant = keys.iter().find(|known| known.replace("__", "_") == key);
@@ -147,7 +151,7 @@ mod tests {
     fn unknown_variables_are_described() {
         let names = ["TENBIN_QUEUE_MESSAGES_MAXIMUM", "TENBIN_POLICI", "TENBIN_POLICY", "TENBIN_TOKEN", "TENBIN_PORT"];
         let further =
-            ["TENBIN_QUEUE__MESSAGES_MAXIMUM", "TENBIN_PORT_1883_TCP", "TENBIN_SERVICE_HOST", "HOME", "TENBIN_QUEUE"];
+            ["TENBIN_QUEUE__MESSAGES_MAXIMUM", "TENBIN_PORT_1883_TCP", "TENBIN_SERVICE_HOST", "HOME", "TENBIN_LOG"];
         let found = unknown(names.iter().chain(&further).map(ToString::to_string));
         assert_eq!(
             found,
@@ -155,6 +159,7 @@ mod tests {
                 "environment variable TENBIN_QUEUE_MESSAGES_MAXIMUM: no key has this name; \
                  TENBIN_QUEUE__MESSAGES_MAXIMUM is one",
                 "environment variable TENBIN_POLICI: no key has this name",
+                "environment variable TENBIN_LOG: no key has this name",
             ]
         );
     }

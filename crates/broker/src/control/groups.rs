@@ -201,17 +201,18 @@ impl Control {
     /// Groups with series, the busiest first, and the sum of the others.
     ///
     /// Groups that rules name as a whole are always among them. `most` are for groups named by their share name alone,
-    /// and as many for all others. Half of these places are for the oldest groups, so that new names do not displace
+    /// as many for groups of a pattern, and as many for all others. Half of these places are for the oldest groups, so that new names do not displace
     /// them.
     pub(super) fn listed_groups(&self, most: usize, now: Instant) -> (Vec<BusyGroup>, OtherGroups) {
-        let mut by_naming: [Vec<_>; 3] = Default::default();
+        let mut by_naming: [Vec<_>; 4] = Default::default();
         for group in self.shared.router.all_groups() {
             let load = group.load(self.shared.clock.nanos(now));
             let arrival = self.arrivals.look(group.number(), &load, now);
             by_naming[self.shared.router.naming(&group) as usize].push((group, load, arrival));
         }
         let (mut listed, mut others) = (Vec::new(), OtherGroups::default());
-        for (naming, mut groups) in [Naming::None, Naming::ShareName, Naming::Whole].into_iter().zip(by_naming) {
+        let namings = [Naming::None, Naming::Pattern, Naming::ShareName, Naming::Whole];
+        for (naming, mut groups) in namings.into_iter().zip(by_naming) {
             if naming != Naming::Whole && groups.len() > most {
                 groups.sort_unstable_by_key(|(group, ..)| group.number());
                 groups[most.div_ceil(2)..].sort_by_key(|(_, load, arrival)| Reverse(busyness(load, arrival)));

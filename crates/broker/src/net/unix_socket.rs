@@ -45,16 +45,28 @@ pub(super) fn check(path: &Path, listener: &Listener) -> io::Result<()> {
     if !fs::metadata(directory)?.is_dir() {
         return Err(io::Error::new(io::ErrorKind::NotADirectory, "its directory is a file"));
     }
+    SockAddr::unix(path)?; // which bounds its length
+    is_socket(path)?;
     listener.group.as_deref().map_or(Ok(0), group_number).map(drop)
+}
+
+/// Whether a socket is there.
+///
+/// # Errors
+/// Something else is there.
+fn is_socket(path: &Path) -> io::Result<bool> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+        Ok(file) if file.file_type().is_socket() => Ok(true),
+        Ok(_) => Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is there")),
+    }
 }
 
 /// Removes the file of a socket at which nobody answers.
 fn remove_stale(path: &Path) -> io::Result<()> {
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-        Ok(file) if file.file_type().is_socket() => {}
-        Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is there")),
+    if !is_socket(path)? {
+        return Ok(());
     }
     match new_socket()?.connect(&SockAddr::unix(path)?) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),

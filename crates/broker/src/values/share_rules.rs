@@ -58,9 +58,11 @@ pub enum FairBy {
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg(feature = "admin")]
 pub(crate) enum Naming {
-    /// By no rule, or by a pattern.
+    /// By no rule.
     #[default]
     None,
+    /// By a pattern of share names, or by a filter.
+    Pattern,
     /// By its share name.
     ShareName,
     /// By its share name and filter.
@@ -128,9 +130,13 @@ impl ShareRules {
     /// Returns how the rules name a group.
     #[cfg(feature = "admin")]
     pub(crate) fn naming(&self, group: &SharedFilter) -> Naming {
-        let named = self.rules.iter().filter(|rule| !rule.group.has_star() && rule.is_about(group));
-        let is_whole = |rule: &ShareRule| rule.filter.as_ref() == Some(&group.filter);
-        named.map(|rule| if is_whole(rule) { Naming::Whole } else { Naming::ShareName }).max().unwrap_or_default()
+        let naming = |rule: &ShareRule| match (rule.group.has_star(), &rule.filter) {
+            (true, None) if rule.group.is_any() => Naming::None,
+            (true, _) => Naming::Pattern,
+            (false, Some(filter)) if *filter == group.filter => Naming::Whole,
+            (false, _) => Naming::ShareName,
+        };
+        self.rules.iter().filter(|rule| rule.is_about(group)).map(naming).max().unwrap_or_default()
     }
 
     /// Returns the names of all standing groups.
@@ -187,6 +193,11 @@ impl NamePattern {
     /// Creates a pattern from its written form.
     pub fn new(pattern: &str) -> Self {
         Self(pattern.into())
+    }
+
+    #[cfg(feature = "admin")]
+    fn is_any(&self) -> bool {
+        self.0.bytes().all(|byte| byte == b'*')
     }
 
     fn has_star(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tenbin_codec::{Text, WriteBuffer};
 use tenbin_sn::{Action, GatewayPeer, Io};
@@ -20,6 +21,8 @@ const OUT_BYTES_MAXIMUM: usize = 256 * 1024;
 const NODE_ID_BYTES_MAXIMUM: usize = 64;
 /// Clients that a CONNECT lets the gateway ask for their proof.
 const ASKED_AT_ONCE: usize = 8;
+/// Time for the answer to such a question, at most, when others need room: forged clients never answer.
+const ANSWER_TIME: Duration = Duration::from_secs(3);
 
 impl Thread {
     pub(super) fn receive_batches(&mut self, batch: &mut Batch) {
@@ -279,7 +282,7 @@ impl Thread {
             self.ask_unproven((!is_filling).then(|| origin.ip()));
         }
         let silent = match is_crowded || is_address_full {
-            true => self.peers.next_evicted(of, listener.retry_seconds, self.now), // [SN-BOUND-5]
+            true => self.peers.next_evicted(of, listener.retry_seconds.min(ANSWER_TIME), self.now), // [SN-BOUND-5]
             false => None,
         };
         if is_crowded {
