@@ -69,7 +69,7 @@ fn mosquitto_accepts_its_example() {
 }
 
 /// Whether Mosquitto runs with the example. False if a port is not free any more.
-fn is_accepted_at(ports: [u16; 2]) -> bool {
+fn is_accepted_at(ports: [String; 2]) -> bool {
     let certificates = Certificates::new();
     let example = only("conf")
         .replace("listener 1883", &format!("listener {}", ports[0]))
