@@ -90,6 +90,7 @@ impl Outbox {
 
     /// Counts a refused QoS 1 or 2 message for this client.
     #[cold]
+    #[inline(never)] // keeps the loop over receivers small
     pub(crate) fn refuse(&self, client: u64) {
         let bound = self.state().full_bound(&self.common.limits);
         self.common.metrics.refused_over_quota.add(1);

@@ -362,7 +362,6 @@ impl Origin {
         target.is_some() || group.is_some()
     }
 
-    #[inline(never)] // the loop of the other receivers is shorter without it
     fn deliver_to_groups(
         &mut self,
         router: &Router,
