@@ -47,7 +47,8 @@ fn pages_have_each_group_once_and_metrics_the_busiest() {
 #[test]
 fn names_of_clients_displace_no_group_of_the_configuration() {
     let rules = "[sessions]\nwildcard_patterns_maximum = 1000\n[limits]\ngroups_per_topic_maximum = 0\n[[share]]\ngroup = \"named\"\nfilter = \"jobs/#\"\n[[share]]\ngroup = \"workers\"\n\
-                 [[share]]\ngroup = \"standing\"\nfilter = \"mail\"\nkeep_seconds = 600\n[[share]]\ngroup = \"team-*\"\n";
+                 [[share]]\ngroup = \"standing\"\nfilter = \"mail\"\nkeep_seconds = 600\n[[share]]\ngroup = \"team-*\"\n\
+                 [[share]]\ngroup = \"orders-*\"\nfilter = \"shop/#\"\n";
     let file = ConfigFile::new(rules);
     let stage = Stage::start(&["--config", file.path()]);
     let mut oldest = stage.broker.v5("oldest");
@@ -56,21 +57,25 @@ fn names_of_clients_displace_no_group_of_the_configuration() {
     let mut loud = stage.broker.v5("loud");
     for number in 0..300 {
         loud.subscribe(&share(&format!("loud-{number}"), "noise"), QoS::AtLeastOnce);
-        loud.subscribe(&share(&format!("team-{number}"), "noise"), QoS::AtLeastOnce);
+        if number < 100 {
+            loud.subscribe(&share(&format!("team-{number}"), "noise"), QoS::AtLeastOnce);
+        }
     }
     // Younger than all, and idle.
     worker.subscribe(&share("named", "jobs/#"), QoS::AtLeastOnce);
     worker.subscribe(&share("workers", "other"), QoS::AtLeastOnce);
+    worker.subscribe(&share("orders-eu", "shop/1"), QoS::AtLeastOnce);
     for _ in 0..5 {
         loud.publish("noise", "x", QoS::AtLeastOnce);
     }
     let metrics = stage.get("/metrics").body;
-    for (group, filter) in [("named", "jobs/#"), ("standing", "mail"), ("workers", "other"), ("team-a", "jobs/1")] {
+    let configured = [("named", "jobs/#"), ("standing", "mail"), ("workers", "other"), ("orders-eu", "shop/1")];
+    for (group, filter) in configured.into_iter().chain([("team-a", "jobs/1")]) {
         let series = format!("tenbin_group_backlog{{group=\"{group}\",filter=\"{filter}\"}} 0");
         assert!(metrics.contains(&series), "{series}");
     }
     let listed = metrics.lines().filter(|line| line.starts_with("tenbin_group_backlog{"));
-    assert_eq!(listed.clone().count(), 127 + 3 + 1, "the others are one sum");
+    assert_eq!(listed.clone().count(), 127 + (1 + 100 + 1) + 3 + 1, "the others are one sum");
     let others = listed.filter(|line| line.contains("group=\"#others\""));
     assert!(others.clone().count() == 1 && others.clone().all(|line| !line.ends_with(" 0")), "{metrics}");
     let page = stage.get_json("/api/v1/groups/named/jobs%2F%23/scale");
