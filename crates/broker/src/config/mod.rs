@@ -171,7 +171,7 @@ impl Config {
     /// Checks that the text of a file has keys, and is not another broker's.
     pub(crate) fn check_file(text: &str) -> Result<(), ConfigError> {
         match toml::from_str::<toml::Table>(text) {
-            Ok(table) if !has_key(&table) => Err(ConfigError::empty()),
+            Ok(table) if table.is_empty() => Err(ConfigError::empty()),
             Err(_) => mosquitto::check(text),
             Ok(_) => Ok(()),
         }
@@ -351,11 +351,6 @@ fn report_carriers<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<
         serde::de::Error::custom(format!("{word:?} is no carrier of load reports; valid are pingreq, ack, publish"))
     };
     words.iter().map(|word| word.parse::<ReportCarrier>().map_err(|_| unknown(word))).collect()
-}
-
-/// Whether the table, or one below it, has a key.
-fn has_key(table: &toml::Table) -> bool {
-    table.values().any(|value| value.as_table().is_none_or(has_key))
 }
 
 #[cfg(test)]
