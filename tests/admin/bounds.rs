@@ -15,7 +15,7 @@ struct Row {
     key: &'static str,
     config: &'static str,
     hit: fn(SocketAddr),
-    /// Words of its line in the log, besides the key.
+    /// Words of its line in the log, beside the key.
     words: &'static [&'static str],
 }
 
@@ -298,7 +298,7 @@ fn refusals_that_a_client_does_not_see_are_counted() {
             refused = [refused[0] + 3, refused[1] + 2];
         }
         wait_until(|| unseen() == refused);
-        // Nobody is told at QoS 0.
+        // QoS 0 has no answer.
         client.publish("secret", "x", QoS::AtMostOnce);
         refused[0] += 1;
         wait_until(|| unseen() == refused);

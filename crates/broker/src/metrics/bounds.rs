@@ -24,7 +24,7 @@ impl Bounds {
     pub(crate) fn hit(&self, bound: Bound, count: u64, now: Instant) {
         let BoundHits { total, recent } = &self.0[bound as usize];
         total.add(count);
-        // Threads that drop messages at the same time do not wait for each other: `total` has them all.
+        // A thread that drops messages waits for no other: `total` has all hits.
         if let Ok(mut recent) = recent.try_lock() {
             recent.add(count, now);
         }

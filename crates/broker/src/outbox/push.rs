@@ -260,7 +260,6 @@ impl<'a> Push<'a> {
 
     /// Adds a message of QoS 0 to a full queue, or drops it or others.
     #[cold]
-    #[inline(never)] // keeps the code of the usual case small
     fn push_full(&mut self, delivery: Delivery) {
         let outbox = self.outbox;
         self.given += 1;

@@ -90,7 +90,6 @@ impl Outbox {
 
     /// Counts a refused QoS 1 or 2 message for this client.
     #[cold]
-    #[inline(never)] // keeps the loop over receivers small
     pub(crate) fn refuse(&self, client: u64) {
         let bound = self.state().full_bound(&self.common.limits);
         self.common.metrics.refused_over_quota.add(1);
@@ -100,10 +99,9 @@ impl Outbox {
 
     /// Counts a QoS 0 message that was dropped before it reached the queue.
     #[cold]
-    #[inline(never)] // keeps the code of the usual case small
-    pub(crate) fn drop_newest(&self, topic: &TopicName) {
+    pub(crate) fn drop_newest(&self, topic: &TopicName, now: Instant) {
         let bound = self.state().full_bound(&self.common.limits);
-        self.count_dropped(1, bound, Instant::now());
+        self.count_dropped(1, bound, now);
         if self.common.hooks.has(Events::DROPPED) {
             let names = self.state().queue.name_of(topic, DropReason::QueueFull);
             self.tell_dropped(names);

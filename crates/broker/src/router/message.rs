@@ -113,16 +113,10 @@ impl<'a> Message<'a> {
         self.qos.is_acknowledged() && terms.qos.is_acknowledged()
     }
 
-    /// Returns whether the message is stored for share groups with a stored queue.
+    /// Returns whether stored queues keep the message on disk.
     #[inline]
     pub(super) fn may_be_kept(&self) -> bool {
         self.may_be_kept && self.qos.is_acknowledged()
-    }
-
-    /// Returns whether the message is stored for a receiver with these terms and a stored queue.
-    #[inline]
-    pub(super) fn is_kept_for(&self, terms: &Terms) -> bool {
-        self.may_be_kept && self.is_acknowledged_by(terms)
     }
 
     /// Adds the delivery to one receiver.
@@ -149,7 +143,7 @@ impl<'a> Message<'a> {
         }
         let once = if fanout.is_booked() { 0 } else { RECORD_BYTES + self.packet_bytes as usize };
         if outbox.is_over_quota(self.now.at) || !fanout.book(outbox.take_disk_room(once + PLACE_BYTES)) {
-            outbox.drop_newest(self.name);
+            outbox.drop_newest(self.name, self.now.at);
             return;
         }
         let delivery = self.delivery(terms, Share::NONE, is_last);

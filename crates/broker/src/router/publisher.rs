@@ -309,14 +309,13 @@ impl Origin {
         delivered: &mut Delivered,
     ) {
         let mut following = matches.targets.len() + matches.groups.len();
-        let may_be_acknowledged = message.qos.is_acknowledged();
+        let (may_be_acknowledged, may_be_kept) = (message.qos.is_acknowledged(), message.may_be_kept());
         for target in &matches.targets {
             following -= 1;
             if let Some(terms) = target.terms_for(self.number) {
                 self.reached_itself |= target.number == self.number;
-                let is_acknowledged = may_be_acknowledged && message.is_acknowledged_by(terms);
-                let is_kept = is_acknowledged && message.is_kept_for(terms);
-                let kept = if is_kept { target.outbox.collects_in(true) } else { None };
+                let is_acknowledged = may_be_acknowledged && terms.qos.is_acknowledged();
+                let kept = if is_acknowledged && may_be_kept { target.outbox.collects_in(true) } else { None };
                 delivered.receivers += 1;
                 if is_acknowledged
                     && (target.outbox.is_over_quota(message.now.at)

@@ -5,7 +5,8 @@ use std::time::Instant;
 use tenbin_codec::{Decoded, Packet, PacketType, QoS, ReasonCode};
 use tenbin_session::{DroppedResend, Event, Publication, Violation};
 
-use super::{ConnectionTask, Turn};
+use super::ConnectionTask;
+use super::turn::{TURN_PACKETS, Turn};
 use crate::durable::Ended;
 use crate::hooks::{QosDropReason, Verdict};
 use crate::net::core::Core;
@@ -235,8 +236,3 @@ impl<S: Stream> ConnectionTask<S> {
         }
     }
 }
-
-/// Packets, without plain messages to known topics, that a task applies before it yields. Small ones cost more time than
-/// their bytes tell: 256 KiB of PINGREQs, or of messages that rules deny, would hold other clients up for tens of
-/// milliseconds.
-const TURN_PACKETS: u64 = 512;

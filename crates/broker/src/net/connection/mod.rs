@@ -38,8 +38,8 @@ mod ending;
 mod input;
 mod moving;
 mod rights;
+mod turn;
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -47,6 +47,7 @@ use std::time::Instant;
 
 use tokio::time::Sleep;
 
+use self::turn::{ReceiversFirst, Turn};
 use super::core::{Core, OpenConnection};
 use super::departure::Departure;
 use super::end::End;
@@ -141,36 +142,6 @@ struct ConnectionTask<S> {
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-/// Whether the task yields before it goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
-    GoesOn,
-    /// Acknowledgements are to be written after the receivers have run.
-    ReceiversFirst,
-    /// A receiver needs processor time, tasks wait for a search to end, or this task has used up its turn.
-    Over,
-}
-
-/// Yields once, to tasks that were woken earlier.
-///
-/// So messages leave before their publisher's acknowledgements. Receivers' acknowledgements may arrive meanwhile, which
-/// saves the thread a sleep and a wake-up. A future of its own, since an `async fn` would enlarge each connection.
-struct ReceiversFirst {
-    has_yielded: bool,
-}
-
-impl Future for ReceiversFirst {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if std::mem::replace(&mut self.has_yielded, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    }
-}
-
 /// Events that are ready at the same time; the task handles all of them.
 #[derive(Default)]
 struct Ready {
@@ -233,7 +204,7 @@ impl<S: Stream> ConnectionTask<S> {
                 Turn::GoesOn => {}
                 Turn::ReceiversFirst => {
                     self.inbound.rest();
-                    ReceiversFirst { has_yielded: false }.await;
+                    ReceiversFirst::default().await;
                 }
                 Turn::Over => tokio::task::yield_now().await,
             }

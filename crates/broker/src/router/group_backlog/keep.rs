@@ -12,7 +12,6 @@ use crate::values::Moment;
 impl SharedGroup {
     /// Counts a message that the group refuses because its backlog is at the limit.
     #[cold]
-    #[inline(never)] // keeps the loop over receivers small
     pub(in crate::router) fn refuse(&self) {
         self.refuse_by(&self.backlog.lock(), Instant::now());
     }
