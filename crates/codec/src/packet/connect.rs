@@ -63,6 +63,9 @@ pub struct ConnectProperties {
 }
 
 impl Connect {
+    /// Bit of the protocol level that marks a bridge.
+    pub const BRIDGE: u8 = 0x80;
+
     /// A CONNECT with Clean Start, Keep Alive 60 s and nothing optional.
     pub fn new(version: ProtocolVersion, client_id: Text) -> Self {
         Self {
@@ -86,7 +89,7 @@ impl Connect {
     }
 
     fn version_of(name: &[u8], level: u8) -> Option<ProtocolVersion> {
-        match (name, level & !BRIDGE) {
+        match (name, level & !Self::BRIDGE) {
             (b"MQIsdp", 3) => Some(ProtocolVersion::V31),
             (b"MQTT", 4) => Some(ProtocolVersion::V311),
             (b"MQTT", 5) => Some(ProtocolVersion::V5),
@@ -117,7 +120,7 @@ impl Connect {
         body.finish()?;
         Ok(Self {
             version,
-            is_bridge: level & BRIDGE != 0,
+            is_bridge: level & Self::BRIDGE != 0,
             clean_start: flags.clean_start,
             keep_alive,
             client_id,
@@ -131,7 +134,7 @@ impl Connect {
     pub(super) fn encode(&self, out: &mut WriteBuffer) {
         put_packet(out, PacketType::Connect, |body| {
             put_binary(body, self.version.name());
-            body.put_u8(self.version.level() | if self.is_bridge { BRIDGE } else { 0 });
+            body.put_u8(self.version.level() | if self.is_bridge { Self::BRIDGE } else { 0 });
             body.put_u8(self.flags());
             body.put_u16(self.keep_alive);
             if self.version.is_v5() {
@@ -158,9 +161,6 @@ impl Connect {
         flags | u8::from(self.password.is_some()) << 6 | u8::from(self.user_name.is_some()) << 7
     }
 }
-
-/// Bit of the protocol level that marks a bridge.
-const BRIDGE: u8 = 0x80;
 
 /// Reads a user name: well-formed `[MQTT-3.1.3-12]` and without control characters.
 ///
