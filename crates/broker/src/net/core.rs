@@ -278,10 +278,14 @@ impl Core {
     /// In-flight messages are bounded by the same number of bytes as the queue. Those that wait for the right to receive
     /// them must not stop others, so that they do not count.
     pub(super) fn quota(&self) -> usize {
-        let (in_flight, maximum) =
-            (self.connection.session().in_flight_bytes(), self.shared.config.queue_bytes_maximum());
-        let in_flight_full = in_flight >= maximum && in_flight.saturating_sub(self.connection.held_bytes()) >= maximum;
-        if in_flight_full { 0 } else { usize::from(self.connection.send_quota()) }
+        let maximum = self.shared.config.queue_bytes_maximum();
+        let in_flight_full = self.connection.session().in_flight_bytes() >= maximum;
+        if in_flight_full && !self.has_room_beside_held(maximum) { 0 } else { self.connection.send_quota().into() }
+    }
+
+    #[cold]
+    fn has_room_beside_held(&self, maximum: usize) -> bool {
+        self.connection.session().in_flight_bytes().saturating_sub(self.connection.held_bytes()) < maximum
     }
 
     /// Whether rights have changed, and the connection has not taken them over.

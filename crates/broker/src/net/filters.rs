@@ -136,23 +136,28 @@ impl Filters {
 
     /// Whether to yield: input that was read but not decoded waits for the next turn.
     #[inline]
-    pub(super) fn are_many(&self) -> bool {
+    pub(super) fn is_turn_over(&self) -> bool {
         self.in_turn >= TURN_FILTERS
     }
 
     /// Begins a new turn; returns whether to decode input read before.
     #[inline]
     pub(super) fn begin_turn(&mut self) -> bool {
-        let is_resumed = self.are_many();
+        let is_resumed = self.is_turn_over();
         self.in_turn = 0;
         is_resumed
+    }
+
+    /// Ends the turn for another cause than filters.
+    pub(super) fn end_turn(&mut self) {
+        self.in_turn = TURN_FILTERS;
     }
 
     fn count(&mut self, count: usize) {
         self.in_turn = self.in_turn.saturating_add(u16::try_from(count).unwrap_or(u16::MAX));
     }
 
-    /// Applies filters until the task has to yield. Until all are applied, [`Filters::are_many`] lets no further packet
+    /// Applies filters until the task has to yield. Until all are applied, [`Filters::is_turn_over`] lets no further packet
     /// in.
     #[inline]
     pub(super) fn go_on(&mut self, core: &mut Core, gate: &mut DurabilityGate, now: Instant) -> Result<(), End> {
@@ -163,7 +168,7 @@ impl Filters {
     }
 
     fn work(&mut self, core: &mut Core, gate: &mut DurabilityGate, now: Instant) -> Result<(), End> {
-        while !self.are_many()
+        while !self.is_turn_over()
             && let Some(mut work) = self.work.take()
         {
             let FilterWork { request, reasons } = &mut *work;
@@ -466,14 +471,14 @@ mod tests {
     fn turn_ends_after_many_filters_and_input_is_resumed() {
         let mut filters = Filters::default();
         filters.count(63);
-        assert!(!filters.are_many());
+        assert!(!filters.is_turn_over());
         assert!(!filters.begin_turn());
         filters.count(63);
         filters.count(1);
-        assert!(filters.are_many());
+        assert!(filters.is_turn_over());
         assert!(filters.begin_turn());
-        assert!(!filters.are_many() && !filters.begin_turn());
+        assert!(!filters.is_turn_over() && !filters.begin_turn());
         filters.count(1_000_000);
-        assert!(filters.are_many());
+        assert!(filters.is_turn_over());
     }
 }

@@ -27,8 +27,6 @@ pub(super) struct Inbound {
     pub(super) arrival: Arrival,
     /// Bytes read since this task last yielded.
     read_in_turn: u32,
-    /// The turn ended before all whole packets were decoded.
-    is_cut: bool,
 }
 
 /// Input to decode, or its end.
@@ -49,7 +47,6 @@ impl Inbound {
             filters,
             arrival: Arrival::default(),
             read_in_turn: 0,
-            is_cut: false,
         }
     }
 
@@ -64,7 +61,7 @@ impl Inbound {
             return None;
         }
         match self.throttle.poll(context) {
-            Throttled::No if self.filters.begin_turn() | std::mem::take(&mut self.is_cut) => Some(Input::Resumed),
+            Throttled::No if self.filters.begin_turn() => Some(Input::Resumed),
             Throttled::No => match socket.poll_read(&mut self.buffer, context) {
                 Poll::Ready(Ok(read)) => {
                     self.read_in_turn = self.read_in_turn.saturating_add(read as u32); // a read is far smaller
@@ -81,19 +78,19 @@ impl Inbound {
     /// Ends the turn: the task yields before it decodes further packets.
     #[cold]
     pub(super) fn cut_turn(&mut self) {
-        self.is_cut = true;
+        self.filters.end_turn();
         self.arrival.progressed();
     }
 
     /// Whether whole packets may have been read that the next turn decodes.
     #[inline]
     pub(super) fn has_more(&self) -> bool {
-        self.is_cut || self.filters.are_many()
+        self.filters.is_turn_over()
     }
 
     /// Whether nothing is to be decoded now, although a whole packet may have been read.
     pub(super) fn is_paused(&self) -> bool {
-        self.throttle.is_paused() || self.filters.are_many()
+        self.throttle.is_paused() || self.has_more()
     }
 
     /// Whether the next packet may be a plain PUBLISH, judged by its first byte.
@@ -162,8 +159,8 @@ impl Inbound {
     #[inline]
     pub(super) fn is_overdue(&mut self, core: &Core, disk_waits: impl Fn() -> bool, context: &mut Context<'_>) -> bool {
         let is_our_fault = || disk_waits() || self.throttle.is_paused();
-        !self.has_more()
-            && (self.arrival.is_watching() || !self.buffer.is_empty())
+        (self.arrival.is_watching() || !self.buffer.is_empty())
+            && !self.has_more()
             && self.arrival.is_overdue(core, &self.buffer, is_our_fault, context)
     }
 

@@ -62,10 +62,7 @@ impl Outbound {
         context: &mut Context<'_>,
         progress: &mut Progress,
     ) -> Option<Control> {
-        // Messages of older subscriptions need not wait for a disk that writes nothing.
-        let is_held = gate.owes_suback();
-        let waits = is_held && !core.shared.durable.as_ref().is_some_and(|durable| durable.is_failing());
-        let room = if waits { 0 } else { room };
+        let room = if gate.owes_suback() && waits_for_suback(core) { 0 } else { room };
         BATCH.with_borrow_mut(|batch| {
             batch.clear(); // a panic may have left messages
             let outbox = &core.lease.client.outbox;
@@ -77,12 +74,11 @@ impl Outbound {
                 Poll::Pending => self.rested_at = u16::try_from(quota).ok(),
             }
             if outbox.take_room_again() {
-                let rng = &mut Rng::new(core.lease.client.number);
-                core.shared.router.serve(outbox, false, Instant::now(), rng);
+                serve_backlogs(core);
             }
-            progress.more_retained = room > 0
-                && !is_held
-                && !core.lease.state.retained_pages.is_empty()
+            progress.more_retained = !core.lease.state.retained_pages.is_empty()
+                && room > 0
+                && !gate.owes_suback()
                 && retained::take(core, &mut self.refill, context, quota, room.min(TAKE), batch);
             if !batch.is_empty() {
                 progress.sent = true;
@@ -224,6 +220,20 @@ impl Outbound {
         let unwritten = self.unwritten.take_all();
         unwritten.take_back(&core.lease.client.load, core.shared.clock.nanos(Instant::now()));
     }
+}
+
+/// Whether messages wait for a SUBACK that is owed. Those of older subscriptions need not wait for a disk that writes
+/// nothing.
+#[cold]
+fn waits_for_suback(core: &Core) -> bool {
+    !core.shared.durable.as_ref().is_some_and(|durable| durable.is_failing())
+}
+
+/// Gives the client messages from the backlogs of its share groups.
+#[cold]
+fn serve_backlogs(core: &Core) {
+    let client = &core.lease.client;
+    core.shared.router.serve(&client.outbox, false, Instant::now(), &mut Rng::new(client.number));
 }
 
 /// Has the slow-consumer monitor look after the client, unless it does.

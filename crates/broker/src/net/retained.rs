@@ -12,6 +12,7 @@ use crate::outbox::Batch;
 use crate::router::Paged;
 
 /// Takes a page of retained messages; returns whether there may be more.
+#[cold] // beside the path of messages, which most laps take
 pub(super) fn take(
     core: &mut Core,
     refill: &mut Refill,

@@ -284,17 +284,15 @@ impl Outbox {
         are_rights_other: impl FnOnce(bool) -> bool,
     ) -> Poll<Taken> {
         let mut state = self.state();
-        if let Some(control) = state.control.take() {
-            return Poll::Ready(Taken::Control(control));
-        }
         // Under the lock: newer messages that the changed rights allow join the queue after the change.
-        if are_rights_other(state.withheld.is_some()) {
-            return Poll::Ready(Taken::Control(Control::RightsChanged));
+        let changed = |state: &State| are_rights_other(state.withheld.is_some()).then_some(Control::RightsChanged);
+        if let Some(control) = state.control.take().or_else(|| changed(&state)) {
+            return Poll::Ready(Taken::Control(control));
         }
         state.consumer.blocked.quota = quota == 0;
         let acknowledged = state.queue.acknowledged();
         state.queue.take(quota, bytes, into, &self.common.budget);
-        state.quota_left = quota.saturating_sub(acknowledged).min(u32::MAX as usize) as u32;
+        state.quota_left = quota.saturating_sub(acknowledged) as u32; // a session's quota has 16 bits
         let keeps_back = state.has_shared_work();
         if keeps_back != self.keeps_back() {
             self.keeps_back.store(keeps_back, Ordering::Relaxed);

@@ -211,9 +211,11 @@ fn terms<'a>(subscriptions: impl Iterator<Item = &'a Subscriber>) -> Option<Term
 impl Target {
     /// Returns the terms on which this session receives messages of `publisher`.
     pub(super) fn terms_for(&self, publisher: u64) -> Option<&Terms> {
-        match &self.own_terms {
-            Some(own) if self.number == publisher => own.as_ref(), // [MQTT-3.8.3-3]
-            _ => self.terms.as_ref(),
+        if self.number == publisher
+            && let Some(own) = &self.own_terms
+        {
+            return own.as_ref(); // [MQTT-3.8.3-3]
         }
+        self.terms.as_ref()
     }
 }

@@ -294,13 +294,20 @@ impl Origin {
         fanout: &mut Fanout,
         delivered: &mut Delivered,
     ) {
-        self.deliver_to_targets(router, matches, message, fanout, delivered);
+        if !matches.targets.is_empty() {
+            delivered.is_wanted = true; // a subscription that No Local leaves out matches all the same
+            match message.qos.is_acknowledged() {
+                true => self.deliver_to_targets::<true>(router, matches, message, fanout, delivered),
+                false => self.deliver_to_targets::<false>(router, matches, message, fanout, delivered),
+            }
+        }
         if !matches.groups.is_empty() {
             self.deliver_to_groups(router, matches, message, fanout, delivered);
         }
     }
 
-    fn deliver_to_targets(
+    /// `MAY_BE_ACKNOWLEDGED`: the message has QoS 1 or 2. The loop without that asks little of each receiver.
+    fn deliver_to_targets<const MAY_BE_ACKNOWLEDGED: bool>(
         &mut self,
         router: &Router,
         matches: &MatchSet,
@@ -308,13 +315,15 @@ impl Origin {
         fanout: &mut Fanout,
         delivered: &mut Delivered,
     ) {
-        let mut following = matches.targets.len() + matches.groups.len();
-        let (may_be_acknowledged, may_be_kept) = (message.qos.is_acknowledged(), message.may_be_kept());
-        for target in &matches.targets {
-            following -= 1;
+        let may_be_kept = message.may_be_kept();
+        let mut targets = matches.targets.iter();
+        while let Some(target) = targets.next() {
+            let is_last = targets.as_slice().is_empty() && matches.groups.is_empty();
             if let Some(terms) = target.terms_for(self.number) {
-                self.reached_itself |= target.number == self.number;
-                let is_acknowledged = may_be_acknowledged && terms.qos.is_acknowledged();
+                if target.number == self.number {
+                    self.reached_itself = true;
+                }
+                let is_acknowledged = MAY_BE_ACKNOWLEDGED && terms.qos.is_acknowledged();
                 let kept = if is_acknowledged && may_be_kept { target.outbox.collects_in(true) } else { None };
                 delivered.receivers += 1;
                 if is_acknowledged
@@ -325,10 +334,9 @@ impl Origin {
                     delivered.refusals += 1;
                 } else {
                     let to = To { number: target.number, outbox: &target.outbox, kept };
-                    message.add_to(fanout, to, terms, Share::NONE, following == 0);
+                    message.add_to(fanout, to, terms, Share::NONE, is_last);
                 }
             }
-            delivered.is_wanted = true; // a subscription that No Local leaves out matches all the same
         }
     }
 
