@@ -63,7 +63,7 @@ const CASES: &[(&str, &str, Answer, &str)] = &[
     ("3.1.1 by the name of 3.1", "10 0F 00 06 4D 51 49 73 64 70 04 02 00 3C 00 01 63", Bytes("20 02 00 01"), "MQTT-3.1.2-2"),
     ("version 3",              "10 0C 00 04 4D 51 54 54 03 02 00 3C 00 00",         Bytes("20 02 00 01"), "MQTT-3.1.2-2"),
     ("version 3 of a bridge",   "10 0D 00 04 4D 51 54 54 83 02 00 3C 00 01 63",     Bytes("20 02 00 01"), "MQTT-3.1.2-2"),
-    ("version 6 of a bridge",   "10 0D 00 04 4D 51 54 54 86 02 00 3C 00 01 63",     Refusal(0x84), "MQTT-3.1.2-2"),
+    ("version 6 of a bridge",   "10 0D 00 04 4D 51 54 54 86 02 00 3C 00 01 63",     Bytes("20 02 00 01"), "MQTT-3.1.2-2"),
 
     ("reserved flag",          "10 0D 00 04 4D 51 54 54 05 03 00 3C 00 00 00",      Refusal(0x81), "MQTT-3.1.2-3"),
     ("reserved flag, 3.1.1",   "10 0C 00 04 4D 51 54 54 04 03 00 3C 00 00",         Close, "MQTT-3.1.2-3"),

@@ -42,8 +42,8 @@ pub(super) fn negotiate_limits(
 /// Answers an illegal CONNECT in the format that its sender knows, if an answer is permitted.
 pub(super) fn answer_illegal_connect(error: DecodeError, version: Option<ProtocolVersion>, out: &mut WriteBuffer) {
     let version = match error {
-        // In the format of 3.1.1 to its clients and bridges, which understand no other. [MQTT-3.1.2-2]
-        DecodeError::ProtocolVersion(level) if matches!(level & !Connect::BRIDGE, 3 | 4) => Some(ProtocolVersion::V311),
+        // In the format of 3.1.1 to its clients, and to bridges, which come with another level then. [MQTT-3.1.2-2]
+        DecodeError::ProtocolVersion(3 | 4 | Connect::BRIDGE..) => Some(ProtocolVersion::V311),
         DecodeError::ProtocolVersion(_) => Some(ProtocolVersion::V5),
         // A guesser of credentials learns nothing. Without the end of the packet no answer is possible.
         DecodeError::Credentials | DecodeError::RemainingLength => None,
