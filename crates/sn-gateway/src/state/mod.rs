@@ -6,7 +6,7 @@ mod record;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxBuildHasher;
@@ -19,6 +19,8 @@ use file::{Change, Writer};
 /// States of clients that are not connected, and the file with those of all clients.
 pub(crate) struct States {
     absent: Mutex<Absent>,
+    /// Clients without topics and Will, in memory alone: they may have sessions at the broker `[SN-ADDRESS-8]`.
+    without_topics: Mutex<Absent>,
     maximum: usize,
     expiry: Duration,
     writer: Option<Writer>,
@@ -73,22 +75,24 @@ impl States {
                 Some(writer)
             }
         };
-        Ok(Self { absent: Mutex::new(absent), maximum, expiry, writer })
+        Ok(Self { absent: Mutex::new(absent), without_topics: Mutex::default(), maximum, expiry, writer })
     }
 
     /// Last address of a client that is not connected and has a state, as far as it is known.
     pub(crate) fn address(&self, client_id: &Text) -> Option<Option<SocketAddr>> {
-        self.lock().states.get(client_id).map(|stored| stored.address)
+        let address = |of: &Mutex<Absent>| lock(of).states.get(client_id).map(|stored| stored.address);
+        address(&self.absent).or_else(|| address(&self.without_topics))
     }
 
     /// Whether a client that is not connected may know this topic id.
     pub(crate) fn may_know_topic(&self, client_id: &Text, id: u16) -> bool {
-        self.lock().states.get(client_id).is_some_and(|stored| stored.state.may_know_topic(id))
+        lock(&self.absent).states.get(client_id).is_some_and(|stored| stored.state.may_know_topic(id))
     }
 
     /// Takes the state for a client that connects. With Clean Session there is none from now on.
     pub(crate) fn take(&self, client_id: &str, is_clean: bool, now: Instant) -> Option<ClientState> {
-        let stored = self.lock().states.remove(client_id.as_bytes());
+        lock(&self.without_topics).states.remove(client_id.as_bytes());
+        let stored = lock(&self.absent).states.remove(client_id.as_bytes());
         if is_clean {
             if stored.is_some() {
                 self.write(Change::forget(client_id));
@@ -98,15 +102,18 @@ impl States {
         stored.filter(|stored| now < stored.since + self.expiry).map(|stored| stored.state)
     }
 
-    /// Keeps the state of a client whose connection has ended, unless it is empty. It is stored already. The oldest one
+    /// Keeps the state of a client whose connection has ended. It is stored already, unless it is empty. The oldest one
     /// makes room `[SN-STATE-2]`.
     pub(crate) fn keep(&self, client_id: &Text, state: Option<ClientState>, address: Option<SocketAddr>, now: Instant) {
+        let Some(state) = state.filter(|_| !client_id.is_empty()) else { return };
         // Forged CONNECTs, which register nothing, must not crowd out the states of clients.
-        let Some(state) = state.filter(|state| !client_id.is_empty() && !state.is_empty()) else { return };
-        let mut absent = self.lock();
+        let is_empty = state.is_empty();
+        let mut absent = lock(if is_empty { &self.without_topics } else { &self.absent });
         absent.insert(client_id.detach(), state, address, now);
         while let Some(client_id) = absent.pop_obsolete(self.maximum, |since| now >= since + self.expiry) {
-            self.write(Change::forget(client_id.as_str()));
+            if !is_empty {
+                self.write(Change::forget(client_id.as_str()));
+            }
         }
     }
 
@@ -129,10 +136,10 @@ impl States {
             let _ = writer.write(change);
         }
     }
+}
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Absent> {
-        self.absent.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock(absent: &Mutex<Absent>) -> MutexGuard<'_, Absent> {
+    absent.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Absent {
@@ -182,7 +189,7 @@ mod tests {
             let client_id = Text::try_from(client_id).expect("a text");
             states.keep(&client_id, Some(state), None, now + Duration::from_secs(second));
         };
-        let has = |client_id: &str| states.lock().states.contains_key(client_id.as_bytes());
+        let has = |client_id: &str| lock(&states.absent).states.contains_key(client_id.as_bytes());
         for (client_id, second) in [("a", 0), ("b", 1), ("c", 2)] {
             keep(client_id, second);
         }
@@ -197,7 +204,7 @@ mod tests {
             assert!(states.take("e", false, now + expiry).is_some());
             keep("e", 103);
         }
-        let absent = states.lock();
+        let absent = lock(&states.absent);
         assert!(absent.ages.len() <= 2 * absent.states.len() + SPARE_AGES + 1, "{}", absent.ages.len());
     }
 }

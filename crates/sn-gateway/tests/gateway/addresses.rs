@@ -229,3 +229,27 @@ fn answers_leave_from_the_address_that_the_client_knows() {
         assert_eq!(client.receive(), DISCONNECT, "a stranger");
     }
 }
+
+#[test]
+fn forged_clean_connect_reaches_no_session_of_a_client_without_topics() {
+    let broker = FakeBroker::start(); // it does not tell whether it has a session
+    let gateway = gateway(broker.address, "", "");
+    let mut owner = Client::new(gateway.address());
+    assert_eq!(owner.connect("sensor", false), ReturnCode::Accepted);
+    broker.connect();
+    owner.subscribe("plant/#", QoS::AtLeastOnce);
+    owner.disconnect();
+    wait_for_gauge(&gateway, "clients", 0);
+    let forger = Client::at("127.0.0.77", gateway.address());
+    forger.send(&Message::Connect(Connect { will: false, clean_session: true, duration: 60, client_id: "sensor" }));
+    wait_for(&gateway, "proofs_asked", 1);
+    // The owner has the session at its last address at once, and at another one with a proof.
+    assert_eq!(owner.connect("sensor", false), ReturnCode::Accepted);
+    assert!(!broker.connect().clean_start, "the forger's CONNECT was passed on");
+    owner.disconnect();
+    wait_for_gauge(&gateway, "clients", 0);
+    let mut elsewhere = Client::at("127.0.0.78", gateway.address());
+    elsewhere.connect_to_session("sensor", true);
+    assert!(broker.connect().clean_start);
+    elsewhere.disconnect();
+}
