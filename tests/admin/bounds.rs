@@ -314,6 +314,36 @@ fn refusals_that_a_client_does_not_see_are_counted() {
     }
 }
 
+/// Neither the store of retained messages nor a receiver has room for a message: the publisher misses one refusal.
+#[test]
+fn message_refused_twice_is_unseen_once() {
+    let file = ConfigFile::new("[retained]\nmessages_maximum = 1\n[queue]\nmessages_maximum = 1\n");
+    let stage = Stage::start(&["--ephemeral", "--config", file.path()]);
+    let unseen = || sample(&stage, &unseen_total("publish"));
+    let mut sleeper = stage.broker.connect(lasting(ProtocolVersion::V5, "sleeper"));
+    sleeper.subscribe("full/#", QoS::AtLeastOnce);
+    sleeper.disconnect();
+    let mut reader = stage.broker.v5("reader");
+    reader.subscribe("full/read", QoS::AtMostOnce);
+    let mut client = stage.broker.v311("client");
+    client.publish_with(retained("other", "x"));
+    client.publish("full/1", "x", QoS::AtLeastOnce);
+    assert_eq!(unseen(), Some(0));
+    client.publish_with(retained("full/read", "x"));
+    assert_eq!(unseen(), Some(1), "refused by both");
+    client.publish_with(retained("unread", "x"));
+    assert_eq!(unseen(), Some(2), "not retained");
+    client.publish("full/read", "x", QoS::AtLeastOnce);
+    assert_eq!(unseen(), Some(3), "refused by a receiver");
+    client.publish_with(Publish { qos: QoS::AtMostOnce, ..retained("unread", "x") });
+    wait_until(|| unseen() == Some(4));
+    // Without an answer the client sends it again.
+    let packet_id = Some(client.next_id());
+    client.send(&Packet::Publish(Publish { packet_id, ..retained("full/1", "x") }));
+    client.expect_closed();
+    assert_eq!(unseen(), Some(4));
+}
+
 fn unseen_total(action: &str) -> String {
     format!("tenbin_refused_unseen_total{{action=\"{action}\"}}")
 }

@@ -60,6 +60,8 @@ pub(crate) fn publish_will(shared: &BrokerState, client: &Client, will: Will, no
     let mut publisher = Publisher::new(&shared.router, client.number, &client.id);
     let published = publisher.publish(&shared.router, &publication, shared.clock.moment(now));
     let flushed = publisher.flush(&shared.router, now);
+    let is_refused = published.reason.is_error() || !flushed.refused.is_empty();
+    shared.metrics.unseen_wills.add(u64::from(is_refused));
     tracing::debug!(topic = ?publication.topic, reason = %published.reason, "will published");
     if shared.hooks.has(Events::WILL_SENT) {
         let (will, receivers) = (hooks::Publication::of(&publication), published.reached(&flushed.refused));

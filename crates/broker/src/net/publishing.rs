@@ -31,18 +31,29 @@ struct Verdict {
     message: u32,
     /// [`Published::receivers`].
     receivers: u32,
+    /// The acknowledgement says success although the message is refused in part.
+    is_unseen: bool,
 }
 
 impl Verdict {
     /// A published message. Receivers may still refuse it for want of room.
     fn of_published(ack: PendingAck, published: &Published) -> Self {
-        let Published { reason, message, receivers, .. } = *published;
-        Self { ack, reason, message, receivers }
+        let Published { reason, message, receivers, is_unseen, .. } = *published;
+        Self { ack, reason, message, receivers, is_unseen }
     }
 
     /// A message that this packet has given to no receiver.
     fn settled(ack: PendingAck, reason: ReasonCode) -> Self {
-        Self { ack, reason, message: 0, receivers: 0 }
+        Self { ack, reason, message: 0, receivers: 0, is_unseen: false }
+    }
+
+    /// Acknowledges the message once the batch is durable.
+    #[inline(always)] // called in two loops
+    fn acknowledge(self, core: &mut Core, gate: &mut DurabilityGate, batch: &InputBatch) {
+        if self.is_unseen {
+            core.shared.metrics.unseen_publishes.add(1);
+        }
+        gate.acknowledge(core, batch.commit_point(), self.ack, self.reason, batch.now.at);
     }
 }
 
@@ -102,6 +113,8 @@ impl Publishing {
                     if published.reason.is_error() {
                         batch.is_over |= refused_while_collecting(core, gate, &published);
                     }
+                } else if published.is_unseen || published.reason.is_error() {
+                    core.shared.metrics.unseen_publishes.add(1);
                 }
                 return Ok(());
             }
@@ -162,16 +175,14 @@ impl Publishing {
 
     /// Acknowledges the batch's messages of QoS 2.
     pub(super) fn acknowledge_exactly_once(&mut self, core: &mut Core, gate: &mut DurabilityGate, batch: &InputBatch) {
-        for Verdict { ack, reason, .. } in self.verdicts.extract_if(.., |verdict| verdict.ack.qos == QoS::ExactlyOnce) {
-            gate.acknowledge(core, batch.commit_point(), ack, reason, batch.now.at);
+        for verdict in self.verdicts.extract_if(.., |verdict| verdict.ack.qos == QoS::ExactlyOnce) {
+            verdict.acknowledge(core, gate, batch);
         }
     }
 
     /// Acknowledges the rest of the batch.
     pub(super) fn acknowledge(&mut self, core: &mut Core, gate: &mut DurabilityGate, batch: &InputBatch) {
-        for Verdict { ack, reason, .. } in self.verdicts.drain(..) {
-            gate.acknowledge(core, batch.commit_point(), ack, reason, batch.now.at);
-        }
+        self.verdicts.drain(..).for_each(|verdict| verdict.acknowledge(core, gate, batch));
     }
 
     /// Frees memory of a burst.
@@ -190,16 +201,15 @@ impl Publishing {
         let is_told = core.connection.version().is_v5();
         let queue = core.lease.client.outbox.keeps_in();
         let mut outcomes = Outcomes { are_waited_for: true, ..Outcomes::default() };
-        self.verdicts.retain_mut(|Verdict { ack, reason, message, receivers }| {
+        self.verdicts.retain_mut(|Verdict { ack, reason, message, receivers, is_unseen }| {
             let first = refused.partition_point(|other| other < message);
             let refusals = refused[first..].partition_point(|other| other == message);
             if *message == 0 || refusals == 0 {
                 return true;
             }
             let has_reached_some = *receivers as usize > refusals;
-            let is_unseen = !is_told && has_reached_some;
-            core.shared.metrics.unseen_publishes.add(u64::from(is_unseen));
-            *reason = if is_unseen { ReasonCode::Success } else { ReasonCode::QuotaExceeded };
+            *is_unseen = !is_told && has_reached_some;
+            *reason = if *is_unseen { ReasonCode::Success } else { ReasonCode::QuotaExceeded };
             if ack.qos == QoS::ExactlyOnce && reason.is_error() {
                 let mut forgotten = Vec::new();
                 if has_reached_some {

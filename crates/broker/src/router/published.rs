@@ -16,6 +16,8 @@ pub(crate) struct Published {
     pub(crate) receivers: u32,
     /// Number of receivers known to refuse the message.
     pub(crate) refusals: u32,
+    /// The message is not retained, which `reason` does not say: its publisher cannot be informed.
+    pub(crate) is_unseen: bool,
 }
 
 impl Published {

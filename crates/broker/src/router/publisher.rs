@@ -79,7 +79,7 @@ impl Publisher {
         // Retain before routing, so that a concurrent SUBSCRIBE sees the message exactly once: as a retained message,
         // or as a delivery. A page that holds the topic's previous retained message is also sent before this message
         // leaves a queue.
-        let (mut commit_point, mut is_store_full) = (CommitPoint::NOW, false);
+        let (mut commit_point, mut is_store_full, mut is_unseen) = (CommitPoint::NOW, false, false);
         if publication.retain {
             match router.retain(publication, self.origin.own.is_none(), now.at) {
                 Ok(at) => commit_point = at,
@@ -90,8 +90,7 @@ impl Publisher {
                 // At this limit, a second attempt would not help.
                 Err(NotRetained::AtLimit(at)) => {
                     (commit_point, is_store_full) = (at, self.origin.tells_refusals);
-                    let is_told = is_store_full && publication.qos.is_acknowledged();
-                    router.metrics.unseen_publishes.add(u64::from(!is_told));
+                    is_unseen = !is_store_full;
                 }
                 Err(NotRetained::DiskBehind) => is_store_full = true,
             }
@@ -123,7 +122,7 @@ impl Publisher {
             self.origin.hand_over(router, now.at);
         }
         let Delivered { receivers, refusals, .. } = delivered;
-        Published { reason: delivered.reason(), commit_point, message, receivers, refusals }
+        Published { reason: delivered.reason(), commit_point, message, receivers, refusals, is_unseen }
     }
 
     /// Publishes a message whose topic is in the route cache, if `is_allowed` permits the topic.
@@ -476,5 +475,5 @@ fn refuse_at_once(publication: &Publication) -> Published {
         let is_acknowledged = publication.qos.is_acknowledged();
         is_acknowledged.then(|| fanout.begin_message()).inspect(|_| fanout.refuse_this()).unwrap_or(0)
     });
-    Published { reason, commit_point: CommitPoint::NOW, message, receivers: 1, refusals: 1 }
+    Published { reason, commit_point: CommitPoint::NOW, message, receivers: 1, refusals: 1, is_unseen: false }
 }
