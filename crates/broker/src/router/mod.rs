@@ -332,8 +332,16 @@ impl Router {
         }
         retained.map_err(|NoRoom { bound, commit_point }| {
             self.metrics.refused_over_quota.add(1);
-            self.metrics.bounds.hit(bound, 1, now);
-            self.concerns.not_retained(&publication.topic, bound);
+            match bound {
+                Some(bound) => {
+                    self.metrics.bounds.hit(bound, 1, now);
+                    self.concerns.not_retained(&publication.topic, bound);
+                }
+                None => tracing::warn!(
+                    topic = ?publication.topic,
+                    "message is not retained: it is too large for MQTT 5.0, in whose form it would be stored"
+                ),
+            }
             NotRetained::AtLimit(commit_point)
         })
     }

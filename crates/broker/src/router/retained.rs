@@ -27,7 +27,8 @@ pub(super) struct RetainedStore {
 /// A message was not retained for lack of room.
 #[derive(Debug)]
 pub(super) struct NoRoom {
-    pub(super) bound: values::Bound,
+    /// `None`: the message is larger than any packet of MQTT 5.0, in whose form the disk keeps it.
+    pub(super) bound: Option<values::Bound>,
     /// Commit point of the removal of the topic's previous message.
     pub(super) commit_point: CommitPoint,
 }
@@ -108,7 +109,7 @@ impl RetainedStore {
             let encoded = EncodedRetained::new(&retained.template, retained.qos, retained.expires_at);
             encoded
                 .map(|encoded| (durable, encoded))
-                .ok_or_else(|| NoRoom { bound: values::Bound::RetainedBytes, commit_point: self.take_out(topic) })
+                .ok_or_else(|| NoRoom { bound: None, commit_point: self.take_out(topic) })
         };
         let encoded = durable.map(encode).transpose()?;
         let mut tree = self.tree.write().unwrap_or_else(PoisonError::into_inner);
@@ -123,7 +124,7 @@ impl RetainedStore {
             if !self.has_room(totals) && !is_smaller {
                 let is_bytes = totals.1 > self.limits.bytes;
                 let bound = if is_bytes { values::Bound::RetainedBytes } else { values::Bound::RetainedMessages };
-                return Err(NoRoom { bound, commit_point: self.take_out_of(&mut tree, topic) });
+                return Err(NoRoom { bound: Some(bound), commit_point: self.take_out_of(&mut tree, topic) });
             }
             tree.count(totals, &retained);
         }

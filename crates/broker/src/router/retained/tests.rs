@@ -147,6 +147,21 @@ fn topic_levels_count_against_retained_bytes() {
     store.set(&publication(&"x/".repeat(99), "1"), now).unwrap();
 }
 
+#[test]
+fn refusal_names_the_bound_that_is_too_low() {
+    let directory = tempfile::tempdir().unwrap();
+    let durable = Arc::new(Durable::open(directory.path(), tenbin_store::Sync::Never, 0).unwrap());
+    let limits = RetainedLimits { messages: 1, bytes: usize::MAX };
+    let (store, now) = (RetainedStore::new(limits, Some(durable), Arc::default()), Instant::now());
+    // Legal in a packet of MQTT 3.1.1.
+    let payload = Bytes::from(vec![0; tenbin_codec::VARINT_MAX as usize - 3]);
+    let large = Publication { payload, ..publication("a", "") };
+    assert_eq!(store.set(&large, now).unwrap_err().bound, None, "no bound is to be raised");
+    store.set(&publication("a", "1"), now).unwrap();
+    let bound = store.set(&publication("b", "1"), now).unwrap_err().bound;
+    assert_eq!(bound, Some(values::Bound::RetainedMessages));
+}
+
 proptest! {
     /// Compares the tree with a map of all topics that are matched one by one. 256 cases.
     #[test]
