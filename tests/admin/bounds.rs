@@ -69,7 +69,7 @@ const ROWS: [Row; 29] = [
         "sessions.loopback_per_address_maximum",
         "[sessions]\nloopback_per_address_maximum = 1",
         connect_twice,
-        &["session refused", "peer=127.0.0.1:", "client=\"other\""],
+        CONNECT,
     ),
     row(
         "sessions.client_id_bytes_maximum",
@@ -258,6 +258,20 @@ fn each_bound_is_counted_logged_and_told_by_its_key() {
         assert_eq!(ready.matches("[!]").count(), 1, "{ready}");
         assert_eq!(stage.get("/readyz").status, 200);
     }
+}
+
+#[test]
+fn session_over_its_quota_has_one_line() {
+    let file = ConfigFile::new("[sessions]\nloopback_per_address_maximum = 1\n");
+    let stage = Stage::start(&["--config", file.path()]);
+    connect_twice(stage.broker.last_address());
+    stage
+        .broker
+        .log()
+        .wait_for(&["CONNECT refused", "sessions.loopback_per_address_maximum", "client=\"other\""], PATIENCE);
+    // The broker has answered, and logs before that.
+    let lines = stage.broker.log().all().into_iter().filter(|line| line.contains("client=\"other\""));
+    assert_eq!(lines.collect::<Vec<_>>().len(), 1);
 }
 
 #[test]

@@ -151,7 +151,7 @@ fn address_gets_no_more_sessions_than_configured() {
                 broker = stage.start();
             }
             assert_eq!(connect(&broker, 3), refused, "{version}, restarted: {is_restarted}");
-            let words = ["session refused", "sessions.loopback_per_address_maximum", &name(3), "127.0.0.1"];
+            let words = ["CONNECT refused", "sessions.loopback_per_address_maximum", &name(3), "127.0.0.1"];
             broker.log().wait_for(&words, PATIENCE);
             assert_eq!(connect(&broker, 0), ReasonCode::Success, "it has a session");
         }

@@ -99,11 +99,11 @@ impl BrokerState {
         }
     }
 
-    /// Counts and logs a request of a client that a bound refused. `told`: the client gets the reason.
+    /// Counts and logs a message of a client that a bound refused. `told`: the client gets the reason.
     #[cold]
-    pub(crate) fn note_bound(&self, bound: Bound, peer: Peer, client: &Text, told: bool, refused: &str) {
+    pub(crate) fn note_bound(&self, bound: Bound, peer: Peer, client: &Text, told: bool) {
         self.metrics.bounds.hit(bound, 1, Instant::now());
-        tracing::info!(%peer, ?client, limit = bound.key(), told, "{refused} refused: limit reached");
+        tracing::info!(%peer, ?client, limit = bound.key(), told, "message refused: limit reached");
     }
 }
 

@@ -250,7 +250,7 @@ fn note_refused(core: &Core, publication: &Publication, reason: ReasonCode) {
     let (peer, client, topic) = (core.shared.peer, &core.lease.client.id, &publication.topic);
     let told = is_told(core, publication.ack);
     match core.shared.topic_bound(topic) {
-        Some(bound) => core.shared.note_bound(bound, peer, client, told, "message"),
+        Some(bound) => core.shared.note_bound(bound, peer, client, told),
         None if reason.is_error() => tracing::info!(%peer, ?client, ?topic, %reason, told, "message refused"),
         None => tracing::debug!(%peer, ?client, ?topic, "message dropped: it tells the state of a bridge"),
     }

@@ -8,6 +8,7 @@ use tenbin_session::{Restored, Session};
 use crate::auth::{Principal, Standing};
 use crate::durable::{CommitPoint, Ended, UnderWay};
 use crate::lifecycle::{self, Beginning, Begun, BrokerState, NotBegun};
+use crate::net::authentication::Refusal;
 use crate::registry::{Claimed, Counted, Lease, NoClaim, OverQuota};
 use crate::values::Peer;
 
@@ -19,7 +20,7 @@ pub(super) async fn claim(
     principal: &Principal,
     beginning: &Beginning<'_>,
     peer: Peer,
-) -> Result<(Lease, Option<Box<Counted>>), ReasonCode> {
+) -> Result<(Lease, Option<Box<Counted>>), Refusal> {
     let new_client = |number| shared.new_client(principal, number, Instant::now());
     let mut place = None;
     loop {
@@ -34,7 +35,7 @@ pub(super) async fn claim(
                 // Displace no session for a user removed meanwhile.
                 if shared.access.standing(principal) != Standing::Current {
                     lifecycle::give_back(shared, lease, now).await;
-                    return Err(ReasonCode::NotAuthorized);
+                    return Err(ReasonCode::NotAuthorized.into());
                 }
                 // Nor for a user who is refused.
                 match lifecycle::may_displace(shared, &lease, beginning, peer.address()) {
@@ -43,13 +44,13 @@ pub(super) async fn claim(
                 }
                 lifecycle::displace(shared, lease, now).await;
             }
-            Err(NoClaim::Superseded) => return Err(ReasonCode::ServerBusy),
-            Err(NoClaim::Exists) => return Err(ReasonCode::ClientIdentifierNotValid),
+            Err(NoClaim::Superseded) => return Err(ReasonCode::ServerBusy.into()),
+            Err(NoClaim::Exists) => return Err(ReasonCode::ClientIdentifierNotValid.into()),
             Ok(Claimed::Others(lease)) => {
                 lifecycle::give_back(shared, lease, Instant::now()).await;
-                return Err(not_ours(peer, &principal.client_id));
+                return Err(not_ours(peer, &principal.client_id).into());
             }
-            Err(NoClaim::NotOurs) => return Err(not_ours(peer, &principal.client_id)),
+            Err(NoClaim::NotOurs) => return Err(not_ours(peer, &principal.client_id).into()),
         }
     }
 }
@@ -61,7 +62,7 @@ pub(super) async fn begin(
     beginning: &Beginning<'_>,
     place: Option<Box<Counted>>,
     peer: Peer,
-) -> Result<(Lease, bool), ReasonCode> {
+) -> Result<(Lease, bool), Refusal> {
     let now = Instant::now();
     let may_begin = if lifecycle::may_begin(shared, &lease, beginning) {
         lifecycle::count(shared, &mut lease, beginning, peer.address(), place).map_err(NotBegun::OverQuota)
@@ -76,7 +77,7 @@ pub(super) async fn begin(
     if lease.state.has_unread && !read_under_way(shared, &mut lease).await {
         tracing::error!(%peer, client = ?lease.client.id, "connection refused: messages in flight of its session cannot be read");
         lifecycle::refuse(shared, lease, begun.interrupted, now).await;
-        return Err(ReasonCode::ServerUnavailable);
+        return Err(ReasonCode::ServerUnavailable.into());
     }
     Ok((wait_until_safe(shared, lease, begun, peer).await?, is_present))
 }
@@ -95,20 +96,17 @@ fn not_ours(peer: Peer, client_id: &Text) -> ReasonCode {
     ReasonCode::NotAuthorized
 }
 
-/// Returns the lease of a session that does not begin; logs the reason and returns it for CONNACK.
-async fn not_begun(shared: &BrokerState, lease: Lease, peer: Peer, refusal: NotBegun, now: Instant) -> ReasonCode {
-    let reason = match refusal {
+/// Gives back the lease of a session that does not begin, and returns the refusal.
+async fn not_begun(shared: &BrokerState, lease: Lease, peer: Peer, refusal: NotBegun, now: Instant) -> Refusal {
+    let refusal = match refusal {
         NotBegun::CannotBeKept => {
             tracing::info!(%peer, client = ?lease.client.id, "connection refused: its session cannot be stored");
-            ReasonCode::ServerUnavailable
+            ReasonCode::ServerUnavailable.into()
         }
-        NotBegun::OverQuota(OverQuota { bound }) => {
-            shared.note_bound(bound, peer, &lease.client.id, true, "session");
-            ReasonCode::QuotaExceeded
-        }
+        NotBegun::OverQuota(OverQuota { bound }) => Refusal::over(bound, ReasonCode::QuotaExceeded),
     };
     lifecycle::give_back(shared, lease, now).await;
-    reason
+    refusal
 }
 
 /// Restores in-flight messages of the broker's last run; returns whether it could.
