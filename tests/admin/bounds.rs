@@ -1,5 +1,6 @@
 //! What bounds and rules refuse is counted, logged with the key to raise, and told by `/readyz?verbose`.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
@@ -31,9 +32,22 @@ const LOOPBACK: &str = "[connections]\npacket_bytes_maximum = 16384\nconnect_pac
 const ALL: &str = "[connections]\npacket_bytes_maximum = 16384\nconnect_packet_bytes_maximum = 16384\n\
      [limits]\nbytes_maximum = 200000\nloopback_address_bytes_maximum = 0";
 
+/// Bounds of addresses that are not of this machine: a proxy tells them.
+const CONNECTIONS_OF_ADDRESS: &str = "[connections]\nper_address_maximum = 1\n[[listeners]]\n\
+     name = \"afar\"\naddress = \"127.0.0.1:0\"\nanonymous = true\nproxy_from = [\"127.0.0.1\"]";
+const SESSIONS_OF_ADDRESS: &str = "[sessions]\nper_address_maximum = 1\n[[listeners]]\n\
+     name = \"afar\"\naddress = \"127.0.0.1:0\"\nanonymous = true\nproxy_from = [\"127.0.0.1\"]";
+const MEMORY_OF_ADDRESS: &str = "[connections]\npacket_bytes_maximum = 16384\nconnect_packet_bytes_maximum = 16384\n\
+     [limits]\naddress_bytes_maximum = 37400\n[[listeners]]\n\
+     name = \"afar\"\naddress = \"127.0.0.1:0\"\nanonymous = true\nproxy_from = [\"127.0.0.1\"]";
+
+/// Bounds with tests of their own: one needs a file of users, the other a store that has no room.
+const TESTED_APART: [&str; 2] = ["connections.failures_per_minute_per_address", "store.bytes_maximum"];
+
 /// Bounds that one client hits with few packets.
-const ROWS: [Row; 29] = [
+const ROWS: [Row; 32] = [
     row("connections.maximum", "[connections]\nmaximum = 1", connect_twice, CONNECTION),
+    row("connections.per_address_maximum", CONNECTIONS_OF_ADDRESS, |address| connect_two(open_afar, address), AFAR),
     row(
         "connections.loopback_per_address_maximum",
         "[connections]\nloopback_per_address_maximum = 1",
@@ -65,6 +79,12 @@ const ROWS: [Row; 29] = [
         &["no legal CONNECT", "peer=127.0.0.1:"],
     ),
     row("sessions.maximum", "[sessions]\nmaximum = 1", connect_twice, CONNECT),
+    row(
+        "sessions.per_address_maximum",
+        SESSIONS_OF_ADDRESS,
+        |address| connect_two(open_afar, address),
+        &["CONNECT refused", "peer=192.0.2.1:", "client=\"other\""],
+    ),
     row(
         "sessions.loopback_per_address_maximum",
         "[sessions]\nloopback_per_address_maximum = 1",
@@ -120,6 +140,12 @@ const ROWS: [Row; 29] = [
         |address| subscribe(address, &["$share/a/t", "$share/b/t"]),
         SUBSCRIPTIONS,
     ),
+    row(
+        "limits.address_bytes_maximum",
+        MEMORY_OF_ADDRESS,
+        |address| subscribe_to_many(open_afar(address)),
+        &["subscriptions refused", "peer=192.0.2.1:", "client=\"client\"", "told=true"],
+    ),
     row("limits.loopback_address_bytes_maximum", LOOPBACK, subscribe_much, SUBSCRIPTIONS),
     row("limits.user_bytes_maximum", USER, subscribe_much, SUBSCRIPTIONS),
     row("limits.bytes_maximum", ALL, subscribe_much, SUBSCRIPTIONS),
@@ -137,6 +163,7 @@ const ROWS: [Row; 29] = [
     ),
 ];
 
+const AFAR: &[&str] = &["PROXY header failed", "peer=127.0.0.1:", "too many connections of 192.0.2.1:"];
 const CONNECTION: &[&str] = &["connection refused", "peer=127.0.0.1:"];
 const CONNECT: &[&str] = &["CONNECT refused", "peer=127.0.0.1:", "client="];
 const CLIENT: &[&str] = &["peer=127.0.0.1:", "client=\"client\""];
@@ -161,9 +188,24 @@ fn try_connect(address: SocketAddr, connect: Connect) {
     client.read_to_end();
 }
 
+fn open(address: SocketAddr) -> RawClient {
+    RawClient::open(address, ProtocolVersion::V5)
+}
+
+/// Opens a connection through a proxy, which tells another machine's address.
+fn open_afar(address: SocketAddr) -> RawClient {
+    let mut client = open(address);
+    client.send_bytes(b"PROXY TCP4 192.0.2.1 198.51.100.1 4660 1883\r\n");
+    client
+}
+
 fn connect_twice(address: SocketAddr) {
-    let _client = RawClient::connect(address, v5("client"));
-    let mut other = RawClient::open(address, ProtocolVersion::V5);
+    connect_two(open, address);
+}
+
+fn connect_two(open: fn(SocketAddr) -> RawClient, address: SocketAddr) {
+    let _client = open(address).introduce(v5("client"));
+    let mut other = open(address);
     other.try_send_bytes(&hex("10 12 00 04 4D 51 54 54 05 02 00 3C 00 00 05 6F 74 68 65 72"));
     other.read_to_end();
 }
@@ -197,33 +239,42 @@ fn publish_deep(address: SocketAddr) {
 }
 
 fn subscribe(address: SocketAddr, filters: &[&str]) {
-    let (mut client, _) = RawClient::connect(address, v5("client"));
+    subscribe_by(open(address), filters);
+}
+
+fn subscribe_by(client: RawClient, filters: &[&str]) {
+    let (mut client, _) = client.introduce(v5("client"));
     let all = filters.iter().map(|filter| subscription(filter, QoS::AtMostOnce)).collect();
     let reasons = client.subscribe_to(None, all);
     assert_eq!((reasons[0], reasons.last()), (ReasonCode::Success, Some(&ReasonCode::QuotaExceeded)));
 }
 
 fn subscribe_much(address: SocketAddr) {
+    subscribe_to_many(open(address));
+}
+
+fn subscribe_to_many(client: RawClient) {
     let filters: Vec<_> = (0..30).map(|number| format!("{number}{}/+", "/a".repeat(100))).collect();
-    subscribe(address, &filters.iter().map(String::as_str).collect::<Vec<_>>());
+    subscribe_by(client, &filters.iter().map(String::as_str).collect::<Vec<_>>());
 }
 
 fn publish_to_sleeper(address: SocketAddr) {
     let (mut sleeper, _) = RawClient::connect(address, lasting(ProtocolVersion::V5, "sleeper"));
     sleeper.subscribe("t", QoS::AtLeastOnce);
     sleeper.disconnect();
-    publish_until_refused(address);
+    publish_until_refused(address, 5000);
 }
 
 fn publish_to_group(address: SocketAddr) {
-    publish_until_refused(address);
+    publish_until_refused(address, 5000);
 }
 
-fn publish_until_refused(address: SocketAddr) {
+/// Publishes at most 400 messages of so many bytes.
+fn publish_until_refused(address: SocketAddr, bytes: usize) {
     let (mut client, _) = RawClient::connect(address, v5("client"));
-    let payload = "x".repeat(5000);
+    let payload = "x".repeat(bytes);
     let is_taken = |client: &mut RawClient| !client.publish("t", &payload, QoS::AtLeastOnce).is_error();
-    assert!(!(0..40).all(|_| is_taken(&mut client)));
+    assert!(!(0..400).all(|_| is_taken(&mut client)));
 }
 
 fn retain_much(address: SocketAddr) {
@@ -251,13 +302,37 @@ fn each_bound_is_counted_logged_and_told_by_its_key() {
         assert!(!stage.get("/readyz?verbose").body.contains("[!]"), "{key}");
         hit(stage.broker.last_address());
         wait_until(|| sample(&stage, &counter) > Some(0));
-        let limit = format!("limit=\"{key}\"");
+        // The line of a refused header has the key in its text.
+        let limit = if words == AFAR { key.to_owned() } else { format!("limit=\"{key}\"") };
         stage.broker.log().wait_for(&[words, &[&limit[..]]].concat(), PATIENCE);
         let ready = stage.get("/readyz?verbose").body;
         assert!(ready.contains(&format!("[!] bounds: {key} was hit")), "{ready}");
         assert_eq!(ready.matches("[!]").count(), 1, "{ready}");
         assert_eq!(stage.get("/readyz").status, 200);
     }
+}
+
+#[test]
+fn each_bound_has_a_row_or_a_test_apart() {
+    let metrics = Stage::start(&["--ephemeral"]).get("/metrics").body;
+    let key = |line: &str| Some(line.strip_prefix("tenbin_bounds_hit_total{key=\"")?.split_once('"')?.0.to_owned());
+    let all: BTreeSet<String> = metrics.lines().filter_map(key).collect();
+    let tested = ROWS.iter().map(|row| row.key).chain(TESTED_APART).map(str::to_owned).collect();
+    assert_eq!(all, tested, "keys of the broker, and tested ones");
+}
+
+#[test]
+fn messages_beyond_the_store_maximum_are_counted_by_its_key() {
+    let file = ConfigFile::new("[store]\nbytes_maximum = 268435456\nsync = \"never\"\n");
+    let data = DataDirectory::new();
+    let stage = Stage::start(&["--config", file.path(), "--data", data.path_text()]);
+    let address = stage.broker.last_address();
+    let (mut sleeper, _) = RawClient::connect(address, lasting(ProtocolVersion::V5, "sleeper"));
+    sleeper.subscribe("t", QoS::AtLeastOnce);
+    sleeper.disconnect();
+    publish_until_refused(address, 1_000_000);
+    assert!(sample(&stage, "tenbin_bounds_hit_total{key=\"store.bytes_maximum\"}") > Some(0));
+    stage.broker.log().wait_for(&[SLEEPER, &["limit=\"store.bytes_maximum\""]].concat(), PATIENCE);
 }
 
 #[test]
