@@ -70,22 +70,29 @@ impl Outbox {
     /// Whether another QoS 1 or 2 message has no room, on disk or, without a queue there, in memory.
     #[inline]
     pub(crate) fn is_over_quota(&self, now: Instant) -> bool {
-        self.is_over_quota.load(Ordering::Relaxed) && self.is_still_over_quota(now)
+        self.over_quota(now).is_some()
+    }
+
+    /// The bound by which another QoS 1 or 2 message has no room, as [`Outbox::is_over_quota`] says.
+    #[inline]
+    pub(crate) fn over_quota(&self, now: Instant) -> Option<Bound> {
+        if self.is_over_quota.load(Ordering::Relaxed) { self.still_over_quota(now) } else { None }
     }
 
     /// Drops expired messages before it looks again.
     #[cold]
-    fn is_still_over_quota(&self, now: Instant) -> bool {
+    fn still_over_quota(&self, now: Instant) -> Option<Bound> {
         let mut state = self.state();
         let expired = state.queue.drop_expired(now, &self.common.budget);
         state.is_stuffed &= expired.messages == 0;
         let is_over = self.publish(&mut state);
+        let bound = is_over.then(|| state.full_bound(&self.common.limits));
         let names = state.queue.take_names();
         drop(state);
         self.tell_dropped(names);
         self.common.metrics.dropped_expired.add(expired.messages);
         self.take_back(expired.booked);
-        is_over
+        bound
     }
 
     /// Counts a refused QoS 1 or 2 message for this client.
@@ -97,10 +104,9 @@ impl Outbox {
         self.common.concerns.refuse(client, bound);
     }
 
-    /// Counts a QoS 0 message that was dropped before it reached the queue.
+    /// Counts a QoS 0 message that `bound` has dropped before it reached the queue. Takes the lock only for hooks.
     #[cold]
-    pub(crate) fn drop_newest(&self, topic: &TopicName, now: Instant) {
-        let bound = self.state().full_bound(&self.common.limits);
+    pub(crate) fn drop_newest(&self, topic: &TopicName, bound: Bound, now: Instant) {
         self.count_dropped(1, bound, now);
         if self.common.hooks.has(Events::DROPPED) {
             let names = self.state().queue.name_of(topic, DropReason::QueueFull);

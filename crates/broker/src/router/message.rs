@@ -12,7 +12,7 @@ use super::fanout::Fanout;
 use super::matches::Terms;
 use crate::durable::{PLACE_BYTES, RECORD_BYTES, StoredQueue};
 use crate::outbox::{Booked, Outbox};
-use crate::values::Moment;
+use crate::values::{Bound, Moment};
 
 /// The share group of a delivery, and the hash by which it chose a member.
 #[derive(Debug, Clone, Copy)]
@@ -142,8 +142,9 @@ impl<'a> Message<'a> {
             fanout.begin_message(); // QoS 0 messages mostly need no number
         }
         let once = if fanout.is_booked() { 0 } else { RECORD_BYTES + self.packet_bytes as usize };
-        if outbox.is_over_quota(self.now.at) || !fanout.book(outbox.take_disk_room(once + PLACE_BYTES)) {
-            outbox.drop_newest(self.name, self.now.at);
+        let shortage = || (!fanout.book(outbox.take_disk_room(once + PLACE_BYTES))).then_some(Bound::StoreBytes);
+        if let Some(bound) = outbox.over_quota(self.now.at).or_else(shortage) {
+            outbox.drop_newest(self.name, bound, self.now.at);
             return;
         }
         let delivery = self.delivery(terms, Share::NONE, is_last);

@@ -3,6 +3,7 @@
 use super::*;
 use crate::backlog::{DiskWork, NextPage};
 use crate::durable::{EntryRanges, Location, Page, Sequence};
+use crate::values::Bound;
 
 fn outbox(messages: usize) -> Outbox {
     outbox_with(messages, 1000)
@@ -143,4 +144,18 @@ fn session_disk_quota_is_enforced_and_freed() {
     assert!(outbox.is_over_quota(Instant::now()));
     outbox.clear();
     assert!(!outbox.is_over_quota(Instant::now()) && !outbox.has_tail());
+}
+
+#[test]
+fn messages_without_room_on_disk_are_dropped_without_the_lock() {
+    let outbox = outbox(1);
+    let topic = TopicName::try_from("t").unwrap();
+    let locked = outbox.state();
+    assert_eq!(outbox.over_quota(Instant::now()), None);
+    outbox.drop_newest(&topic, Bound::StoreBytes, Instant::now());
+    drop(locked);
+    assert_eq!(outbox.common.concerns.take_dropped(), Some((1, Bound::StoreBytes)));
+    let outbox = outbox_with(100, 1);
+    push(&outbox, 1..=2);
+    assert_eq!(outbox.over_quota(Instant::now()), Some(Bound::StoredQueueBytes));
 }
