@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer};
-use tenbin_codec::{ReportCarriers, Text};
+use tenbin_codec::{ReportCarrier, ReportCarriers, Text};
 
 use super::Tls;
 use super::address::{FileMode, ListenAddress};
@@ -35,7 +35,7 @@ pub struct Listener {
     #[serde(default = "yes")]
     pub acl: bool,
     /// Accepted carriers of load reports.
-    #[serde(default = "every_carrier", deserialize_with = "super::report_carriers")]
+    #[serde(default = "every_carrier", deserialize_with = "report_carriers")]
     pub load_reports: ReportCarriers,
     /// PUBLISH packets per second from one client; 0 = no bound, `None` = the bound of all connections.
     pub publishes_per_second: Option<u32>,
@@ -209,6 +209,15 @@ fn user<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Text>, D::E
 
 fn yes() -> bool {
     true
+}
+
+/// Reads the names of carriers.
+pub(super) fn report_carriers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ReportCarriers, D::Error> {
+    let words = Vec::<String>::deserialize(deserializer)?;
+    let unknown = |word: &str| {
+        serde::de::Error::custom(format!("{word:?} is no carrier of load reports; valid are pingreq, ack, publish"))
+    };
+    words.iter().map(|word| word.parse::<ReportCarrier>().map_err(|_| unknown(word))).collect()
 }
 
 fn every_carrier() -> ReportCarriers {

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tenbin_balancer::{Choosers, Policy};
-use tenbin_codec::{QoS, ReportCarrier, ReportCarriers};
+use tenbin_codec::{QoS, ReportCarriers};
 use tenbin_session::SessionExpiry;
 use tenbin_session::handshake::Capabilities;
 
@@ -61,7 +61,7 @@ pub struct Config {
     #[serde(skip_serializing)]
     pub listen: Vec<ListenAddress>,
     /// Accepted carriers of load reports at the addresses of `listen`.
-    #[serde(deserialize_with = "report_carriers", skip_serializing)]
+    #[serde(deserialize_with = "access::report_carriers", skip_serializing)]
     pub load_reports: ReportCarriers,
     /// Listeners with their own settings, besides `listen`.
     #[serde(skip_serializing)]
@@ -79,7 +79,7 @@ pub struct Config {
     #[serde(skip_serializing)]
     pub acl_default: AclDefault,
     /// Policy of share groups without a matching rule in `share`.
-    #[serde(deserialize_with = "policy", skip_serializing)]
+    #[serde(deserialize_with = "policy_name::deserialize", skip_serializing)]
     pub policy: Policy,
     /// Rules for share groups; the first that matches a group applies.
     #[serde(skip_serializing)]
@@ -338,19 +338,6 @@ impl Default for Config {
             source: Source::default(),
         }
     }
-}
-
-fn policy<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Policy, D::Error> {
-    let name = String::deserialize(deserializer)?;
-    policy_name::parse(&name).map_err(serde::de::Error::custom)
-}
-
-fn report_carriers<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<ReportCarriers, D::Error> {
-    let words = Vec::<String>::deserialize(deserializer)?;
-    let unknown = |word: &str| {
-        serde::de::Error::custom(format!("{word:?} is no carrier of load reports; valid are pingreq, ack, publish"))
-    };
-    words.iter().map(|word| word.parse::<ReportCarrier>().map_err(|_| unknown(word))).collect()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 
+use serde::{Deserialize as _, Deserializer};
 use tenbin_balancer::{Choosers, Policy};
 
 thread_local! {
@@ -9,7 +10,7 @@ thread_local! {
     static OWN: RefCell<Vec<(String, Policy)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Calls `parse`, in which [`parse()`] knows the names of `own`.
+/// Calls `parse`, in which [`deserialize`] knows the names of `own`.
 pub(crate) fn with<T>(own: &Choosers, parse: impl FnOnce() -> T) -> T {
     /// Restores the names of before, after a panic too.
     struct Restored(Vec<(String, Policy)>);
@@ -23,11 +24,16 @@ pub(crate) fn with<T>(own: &Choosers, parse: impl FnOnce() -> T) -> T {
     parse()
 }
 
+/// Reads the name of a policy.
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Policy, D::Error> {
+    parse(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+}
+
 /// Returns the policy of this name.
 ///
 /// # Errors
 /// There is none. The text lists the valid names.
-pub(crate) fn parse(name: &str) -> Result<Policy, String> {
+fn parse(name: &str) -> Result<Policy, String> {
     OWN.with_borrow(|own| match own.iter().find(|(other, _)| other == name) {
         Some((_, policy)) => Ok(*policy),
         None => name.parse().map_err(|unknown| {

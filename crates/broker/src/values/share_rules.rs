@@ -313,7 +313,7 @@ fn topic_filter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Top
 }
 
 fn policy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Policy>, D::Error> {
-    policy_name::parse(&String::deserialize(deserializer)?).map(Some).map_err(serde::de::Error::custom)
+    policy_name::deserialize(deserializer).map(Some)
 }
 
 fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<NonZeroU32>, D::Error> {
