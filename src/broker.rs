@@ -65,8 +65,9 @@ pub(crate) struct BrokerArgs {
     #[arg(long, value_name = "FORM", default_value = "text")]
     log_format: LogFormat,
     /// Checks the configuration, and ends: prints all errors, or the keys that differ from their defaults. Opens no
-    /// socket. With --data it reads that directory, unless a broker uses it: it prints how many messages wait there with
-    /// share groups for which the configuration has no rule. Exit code 0 if a broker would take it, else 1.
+    /// socket, and looks up the names in addresses. With --data it reads that directory, unless a broker uses it: it
+    /// prints how many messages wait there with share groups for which the configuration has no rule. Exit code 0 if a
+    /// broker would take it, else 1.
     #[arg(long)]
     check: bool,
     /// Prints the default configuration with all its keys, and ends.
@@ -152,7 +153,12 @@ impl BrokerArgs {
         let mut without_rule = Some(Vec::new());
         if errors.is_empty() {
             let config = self.configuration(file)?;
-            errors = AllListeners::new(&config, 1).errors(&config);
+            let listeners = AllListeners::new(&config, 1);
+            errors = ConfigCheck::of_addresses(&config);
+            if errors.is_empty() {
+                errors.extend(listeners.sn.overlap(self.config.as_deref(), &config.listeners));
+            }
+            errors.extend(listeners.errors(&config));
             errors.extend(no_directory(&config.store.directory));
             if let Some(directory) = self.data.as_deref().filter(|directory| directory.exists()) {
                 match groups_without_rule_at_start(directory, &config) {

@@ -15,6 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, interval_at};
 use tracing::Level;
 
+use crate::listeners;
 use crate::logging::{self, LogFormat};
 use crate::service_manager;
 
@@ -61,6 +62,8 @@ pub(crate) struct GatewayArgs {
 pub(crate) enum GatewayError {
     #[error("{0}")]
     Config(#[from] ConfigError),
+    #[error("{0}")]
+    Overlap(String),
     #[error("--listen: the configuration has [[listeners]]")]
     Listeners,
     #[error("--mqtt: {0}")]
@@ -118,7 +121,14 @@ impl GatewayArgs {
             config.mqtt = parse_version(version).map_err(GatewayError::Version)?;
         }
         config.check()?;
-        Ok(config)
+        let tables = config.listeners.iter().map(|table| format!("listeners: {}: ", table.name()));
+        // Without tables there is one listener, whose keys are in `[listener]`.
+        let places = tables.chain(["listener.".to_owned()]);
+        let opened = config.for_each_listener()?.into_iter().map(|config| config.listener);
+        match listeners::overlap(self.config.as_deref(), places.zip(opened)) {
+            Some(overlap) => Err(GatewayError::Overlap(overlap)),
+            None => Ok(config),
+        }
     }
 }
 

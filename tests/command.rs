@@ -188,6 +188,96 @@ fn configuration_error_names_file_line_and_key() {
 }
 
 #[test]
+fn start_and_check_refuse_addresses_that_overlap() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let socket = directory.path().join("mqtt.sock");
+    let (unix, same) =
+        (format!("unix:{}", socket.display()), format!("unix:{}/./mqtt.sock", directory.path().display()));
+    let entry = |name: &str, address: &str, keys: &str| {
+        format!("[[listeners]]\nname = {name:?}\naddress = {address:?}\nanonymous = true\n{keys}\n")
+    };
+    let (http, sn) = ("transport = \"http\"", "transport = \"mqtt-sn\"\nsn.threads = 2");
+    for (one, other, keys) in [
+        ("127.0.0.1:18831", "127.0.0.1:18831", ["", ""]),
+        ("0.0.0.0:18831", "127.0.0.1:18831", ["", "transport = \"websocket\""]),
+        ("[::]:18831", "0.0.0.0:18831", ["", http]),
+        (":18831", "[::1]:18831", ["", http]),
+        ("localhost:18831", "127.0.0.1:18831", ["", ""]),
+        ("127.0.0.1:18831", "127.0.0.1:18831", [sn, sn]),
+        ("127.0.0.1:18831", "[::]:18831", [sn, sn]),
+        (&unix, &same, ["", ""]),
+    ] {
+        let file = ConfigFile::new(&[entry("a", one, keys[0]), entry("b", other, keys[1])].concat());
+        let said = refusal(&["--config", file.path()]);
+        let overlap = format!("listeners: b: address: {other} overlaps {one} (listeners: a: address)");
+        assert!(said.contains(file.path()) && said.contains(&overlap), "{said}");
+        let check = tenbin(&["broker", "--check", "--config", file.path()]);
+        let checked = String::from_utf8_lossy(&check.stderr);
+        assert!(!check.status.success() && checked.contains(&overlap), "{checked}");
+        // The argument takes the place of `listen`.
+        let file = ConfigFile::new(&format!("listen = [{one:?}]\n{}", entry("b", other, "")));
+        let arguments = ["broker", "--check", "--listen", "127.0.0.1:0", "--config", file.path()];
+        assert!(tenbin(&arguments).status.success());
+        assert!(refusal(&["--config", file.path()]).contains("(listen)"));
+    }
+    let fine = [entry("a", "127.0.0.1:0", ""), entry("b", "127.0.0.1:0", http), entry("c", "127.0.0.1:0", sn)].concat();
+    let file = ConfigFile::new(&[fine, entry("d", "127.0.0.1:0", sn), entry("e", "[::]:0", "")].concat());
+    assert!(tenbin(&["broker", "--check", "--config", file.path()]).status.success());
+    BrokerProcess::start_exactly(&["--config", file.path()]).assert_serves();
+    let text = [entry("a", "127.0.0.1:18831", ""), entry("b", "127.0.0.1:18831", sn)].concat();
+    let file = ConfigFile::new(&format!("{text}[admin]\naddress = \"127.0.0.1:18831\"\n"));
+    let check = tenbin(&["broker", "--check", "--config", file.path()]);
+    let said = String::from_utf8_lossy(&check.stderr);
+    let overlap = format!("configuration {}: admin.address: 127.0.0.1:18831 overlaps", file.path());
+    assert!(check.status.code() == Some(1) && said.contains(&overlap) && said.lines().count() == 1, "{said}");
+}
+
+#[test]
+fn start_and_check_refuse_multicast_at_a_listeners_port() {
+    // The group's socket excludes that of each listener at all addresses, also of its own.
+    let port =
+        std::net::UdpSocket::bind("0.0.0.0:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
+    let group = format!("multicast = \"225.1.1.1:{port}\"");
+    let entry = |name: &str, address: &str, keys: &str| {
+        let of_broker = "transport = \"mqtt-sn\"\nanonymous = true";
+        format!("[[listeners]]\nname = {name:?}\naddress = {address:?}\n{of_broker}\n[listeners.sn]\n{keys}\n")
+    };
+    let at_all = format!("0.0.0.0:{port}");
+    let apart = [entry("a", &at_all, ""), entry("b", "127.0.0.1:0", &group)].concat();
+    for (text, overlap) in [
+        (apart, format!("listeners: b: multicast: 225.1.1.1:{port} overlaps {at_all} (listeners: a: address)")),
+        (
+            entry("a", &at_all, &group),
+            format!("listeners: a: multicast: 225.1.1.1:{port} overlaps {at_all} (listeners: a: address)"),
+        ),
+    ] {
+        let file = ConfigFile::new(&text);
+        refusal(&["--config", file.path()]);
+        let without_broker = ConfigFile::new(&text.replace("anonymous = true\n", ""));
+        for (command, file) in [("broker", &file), ("gateway", &without_broker)] {
+            let check = tenbin(&[command, "--check", "--config", file.path()]);
+            let said = String::from_utf8_lossy(&check.stderr);
+            let overlap = format!("configuration {}: {overlap}", file.path());
+            assert!(check.status.code() == Some(1) && said.contains(&overlap), "{said}");
+        }
+        let start = tenbin(&["gateway", "--config", without_broker.path()]);
+        assert!(String::from_utf8_lossy(&start.stderr).contains(&overlap), "{start:?}");
+    }
+    for text in [
+        format!("[listener]\naddress = \"{at_all}\"\n{group}\n"),
+        "[[listeners]]\naddress = \"127.0.0.1:1\"\nname = \"a\"\n[[listeners]]\naddress = \"0.0.0.0:1\"\n".to_owned(),
+    ] {
+        let file = ConfigFile::new(&text);
+        for arguments in [&["gateway", "--config", file.path()][..], &["gateway", "--check", "--config", file.path()]] {
+            let said = String::from_utf8_lossy(&tenbin(arguments).stderr).into_owned();
+            assert!(said.contains(file.path()) && said.contains(" overlaps "), "{said}");
+        }
+    }
+    let file = ConfigFile::new(&[entry("a", "127.0.0.1:0", &group), entry("b", "127.0.0.2:0", &group)].concat());
+    assert!(tenbin(&["broker", "--check", "--config", file.path()]).status.success(), "groups share their address");
+}
+
+#[test]
 fn an_unknown_policy_is_refused_with_the_known_ones() {
     let (status, said) = BrokerProcess::fail_to_start(&["--listen", "127.0.0.1:0", "--policy", "fastest"]);
     assert!(!status.success());

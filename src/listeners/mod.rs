@@ -11,7 +11,7 @@ use tenbin_broker::config::{ListenAddress, Listener, Transport};
 use tenbin_broker::gateways::{Entrance, GatewayValue, Gateways, OpenGateway};
 
 pub(crate) use http::HttpListeners;
-pub(crate) use sn::SnListeners;
+pub(crate) use sn::{SnListeners, overlap};
 
 /// Opens the listeners of MQTT-SN and HTTP.
 #[derive(Debug)]
@@ -33,8 +33,7 @@ impl AllListeners {
             .iter()
             .filter(|listener| matches!(listener.transport, Transport::MqttSn | Transport::Http));
         let error = |listener: &Listener| {
-            let name = listener.name.clone().unwrap_or_else(|| listener.address.to_string());
-            self.check(listener).err().map(|reason| format!("listener {name}: {reason}"))
+            self.check(listener).err().map(|reason| format!("listener {}: {reason}", name_of(listener)))
         };
         ours.filter_map(error).collect()
     }
@@ -86,6 +85,10 @@ impl<S> Opened<S> {
 pub(crate) fn anonymous(transport: Transport, address: SocketAddr) -> Listener {
     let kind = if transport == Transport::Http { "http" } else { "sn" };
     Listener { transport, name: Some(format!("{kind}-{address}")), ..Listener::anonymous(address) }
+}
+
+fn name_of(listener: &Listener) -> String {
+    listener.name.clone().unwrap_or_else(|| listener.address.to_string())
 }
 
 fn address_of(listener: &Listener) -> Result<SocketAddr, String> {

@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tenbin_broker::config::Listener;
+use tenbin_broker::config::{ListenAddress, Listener, Transport};
 use tenbin_broker::gateways::{Entrance, GatewayValue, Gateways, OpenGateway, ProvenIdentity};
+use tenbin_sn_gateway::config::Listener as SnListener;
 use tenbin_sn_gateway::{Config, Gateway, Identity, Stats, Upstream};
 
-use super::{Opened, address_of};
+use super::{Opened, address_of, name_of};
 
 /// Opens gateways for a broker.
 #[derive(Debug, Clone)]
@@ -37,12 +38,18 @@ impl SnListeners {
         self.0.open.all().iter().map(|gateway| gateway.address()).collect()
     }
 
+    /// The first overlap among the listeners' sockets: see [`overlap`].
+    pub(crate) fn overlap(&self, file: Option<&Path>, listeners: &[Listener]) -> Option<String> {
+        let sn = listeners.iter().filter(|listener| listener.transport == Transport::MqttSn);
+        let place = |listener: &Listener| format!("listeners: {}: ", name_of(listener));
+        overlap(file, sn.filter_map(|listener| Some((place(listener), self.configuration(listener).ok()?.listener))))
+    }
+
     fn configuration(&self, listener: &Listener) -> Result<Config, String> {
         let address = address_of(listener)?;
         let mut config =
             Config::of_listener(address, listener.sn.clone().unwrap_or_default()).map_err(|error| error.to_string())?;
-        let name = listener.name.clone().unwrap_or_else(|| address.to_string());
-        config.set_state_below(&self.0.state, &name);
+        config.set_state_below(&self.0.state, &name_of(listener));
         Ok(config)
     }
 }
@@ -70,6 +77,27 @@ impl Gateways for SnListeners {
         };
         sum.iter().map(value).collect()
     }
+}
+
+/// Two sockets of which the system opens one alone, if there are such among the listeners; each comes with the place of
+/// its keys. Sockets of multicast groups may share an address.
+pub(crate) fn overlap(file: Option<&Path>, listeners: impl Iterator<Item = (String, SnListener)>) -> Option<String> {
+    let mut before = Vec::<(String, bool, ListenAddress)>::new();
+    for (place, SnListener { address, multicast, .. }) in listeners {
+        let group = multicast.map(|group| (format!("{place}multicast"), true, group));
+        for (key, is_group, address) in [(format!("{place}address"), false, address)].into_iter().chain(group) {
+            let address = ListenAddress::from(address);
+            let is_alone = |(_, is_other_group, other): &&(String, bool, ListenAddress)| {
+                !(is_group && *is_other_group) && address.overlaps(other)
+            };
+            if let Some((other_key, _, other)) = before.iter().find(is_alone) {
+                let file = file.map_or_else(String::new, |file| format!(" {}", file.display()));
+                return Some(format!("configuration{file}: {key}: {address} overlaps {other} ({other_key})"));
+            }
+            before.push((key, is_group, address));
+        }
+    }
+    None
 }
 
 #[cfg(feature = "dtls")]

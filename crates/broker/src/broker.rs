@@ -483,6 +483,7 @@ impl Broker {
 impl From<PrepareError> for StartError {
     fn from(error: PrepareError) -> Self {
         match error {
+            PrepareError::Config(error) => Self::Config(error),
             PrepareError::Listen(error) => Self::Listen(error),
             PrepareError::Threads(error) => Self::Threads(error),
         }
@@ -492,6 +493,7 @@ impl From<PrepareError> for StartError {
 impl From<PrepareError> for ReloadError {
     fn from(error: PrepareError) -> Self {
         match error {
+            PrepareError::Config(error) => Self::Config(error),
             PrepareError::Listen(error) => Self::Listen(error),
             PrepareError::Threads(error) => Self::Threads(error),
         }

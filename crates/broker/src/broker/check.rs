@@ -3,6 +3,9 @@
 use std::path::Path;
 
 use crate::auth::Settings;
+use crate::config::ListenAddress;
+#[cfg(feature = "admin")]
+use crate::config::Listener;
 #[cfg(feature = "admin")]
 use crate::control;
 use crate::hooks::HookSet;
@@ -30,6 +33,28 @@ impl ConfigCheck {
     /// As [`ConfigCheck::of`], for `text` of the file at `path`, which the errors name.
     pub fn of_file(path: &Path, text: &str, environment: impl Iterator<Item = (String, String)> + Clone) -> Self {
         Self::of_parsed(Config::parse_all_read(path, text, environment))
+    }
+
+    /// Errors of the addresses at which a broker with `config` listens, a line each: names that are unknown, and addresses
+    /// of which it can open one alone. Looks up names, and opens no socket.
+    pub fn of_addresses(config: &Config) -> Vec<String> {
+        let listeners = config.all_listeners();
+        #[cfg(feature = "admin")]
+        let listeners = listeners.chain(
+            config
+                .admin
+                .address()
+                .map(|address| Listener { name: Some("admin".to_owned()), ..Listener::anonymous(address) }),
+        );
+        let names = match net::ResolvedNames::look_up(&listeners.collect::<Vec<_>>()) {
+            Ok(names) => names,
+            Err(error) => return vec![error.to_string()],
+        };
+        let look_up = |name: &ListenAddress| names.addresses(name).unwrap_or_default();
+        let errors = config.overlaps(&look_up);
+        #[cfg(feature = "admin")]
+        let errors = errors.into_iter().chain(config.admin_overlap(&look_up));
+        errors.into_iter().map(|error| error.to_string()).collect()
     }
 
     fn of_parsed(parsed: Result<Config, Vec<ConfigError>>) -> Self {

@@ -9,6 +9,9 @@ use crate::net::{ListenError, TlsError};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
+    /// Addresses of listeners overlap.
+    #[error("{0}")]
+    Config(#[source] ConfigError),
     /// The broker cannot listen on an address.
     #[error("{0}")]
     Listen(#[source] ListenError),

@@ -21,7 +21,7 @@ use at_gateway::AtGateway;
 use super::drain::Drain;
 
 use crate::Config;
-use crate::config::Listener;
+use crate::config::{ConfigError, Listener};
 #[cfg(feature = "admin")]
 use crate::config::{ListenAddress, Transport};
 use crate::gateways::Gateways;
@@ -88,6 +88,7 @@ enum PreparedListener {
 /// Why listeners cannot be opened.
 #[derive(Debug)]
 pub(super) enum PrepareError {
+    Config(ConfigError),
     Listen(ListenError),
     Threads(io::Error),
 }
@@ -144,6 +145,10 @@ impl Listeners {
         names: &ResolvedNames,
         config: &Config,
     ) -> Result<Prepared, PrepareError> {
+        let overlaps = new.overlaps(&|name| names.addresses(name).unwrap_or_default());
+        if let Some(error) = overlaps.into_iter().next() {
+            return Err(PrepareError::Config(error));
+        }
         let at_doors = match self.at_doors {
             Some(_) => None,
             None => doors.start_thread().map_err(PrepareError::Threads)?,

@@ -1,6 +1,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::ListenAddress;
+
 /// Error in a configuration; its text is one line with file, line and key.
 #[derive(Debug)]
 pub struct ConfigError {
@@ -57,6 +59,12 @@ impl ConfigError {
     /// An environment variable that stands for a key.
     pub(super) fn in_variable(name: &str, reason: &str) -> Self {
         Self { file: None, line: None, message: format!("environment variable {name}: {}", reason.trim()) }
+    }
+
+    /// Two addresses that cannot be open together, with their keys.
+    pub(super) fn overlap((key, address): (&str, &ListenAddress), (other_key, other): (&str, &ListenAddress)) -> Self {
+        let message = format!("{key}: {address} overlaps {other} ({other_key})");
+        Self { file: None, line: None, message }
     }
 
     pub(super) fn in_auth(message: String) -> Self {

@@ -11,6 +11,7 @@ mod error;
 mod limits;
 mod mosquitto;
 mod not_taken;
+mod overlap;
 mod range;
 mod service_url;
 mod source;

@@ -61,7 +61,7 @@ impl ResolvedNames {
         Ok(names)
     }
 
-    fn addresses(&self, name: &ListenAddress) -> io::Result<Vec<SocketAddr>> {
+    pub(crate) fn addresses(&self, name: &ListenAddress) -> io::Result<Vec<SocketAddr>> {
         let found = self.0.iter().find(|(known, _)| known == name).map(|(_, found)| found.clone());
         found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name was not looked up"))
     }

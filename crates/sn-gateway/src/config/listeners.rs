@@ -23,7 +23,8 @@ pub struct ListenerTable {
 }
 
 impl ListenerTable {
-    fn name(&self) -> String {
+    /// Its name; the address without one.
+    pub fn name(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.address.to_string())
     }
 }
