@@ -89,6 +89,41 @@ fn credentials_pass_the_sources_of_the_listener() {
 }
 
 #[test]
+fn cut_and_damaged_files_are_explained_in_words() {
+    let certificates = Certificates::new();
+    let [root, whole, key] = ["root.pem", "broker.pem", "broker.key"].map(|name| certificates.path(name));
+    let text = |path: &str| std::fs::read_to_string(path).expect("written");
+    certificates.write("cut.pem", &text(&whole)[..100]);
+    certificates.write("cut.key", &text(&key)[..100]);
+    certificates.write("damaged.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+    let [cut, cut_key, damaged] = ["cut.pem", "cut.key", "damaged.pem"].map(|name| certificates.path(name));
+    let (ends, ends_key) = ("it ends inside a certificate", "it ends inside a private key");
+    let (is_damaged, none) = ("a certificate in it is damaged", "no certificate (PEM) is in it");
+    for (files, wrong, words) in [
+        ([&cut, &whole, &key], &cut, ends),
+        ([&damaged, &whole, &key], &damaged, is_damaged),
+        ([&key, &whole, &key], &key, none),
+        ([&root, &cut, &key], &cut, ends),
+        ([&root, &damaged, &key], &damaged, is_damaged),
+        ([&root, &whole, &cut_key], &cut_key, ends_key),
+    ] {
+        let [authorities, certificate, key] = files;
+        let own = format!("certificate = {certificate:?}\nkey = {key:?}\n");
+        for table in [
+            format!("[tls]\nca = {authorities:?}\n{own}"),
+            format!("[listener.dtls]\nclient_ca = {authorities:?}\n{own}"),
+        ] {
+            let file = ConfigFile::new(&table);
+            let check = Command::new(env!("CARGO_BIN_EXE_tenbin"))
+                .args(["gateway", "--check", "--config", file.path()])
+                .output();
+            let said = String::from_utf8(check.expect("the command runs").stderr).expect("text");
+            assert!(said.contains(&format!("{wrong}: {words}")), "{table}: {said}");
+        }
+    }
+}
+
+#[test]
 fn gateway_reaches_its_broker_over_tls() {
     let (certificates, others) = (Certificates::new(), Certificates::new());
     let file = ConfigFile::new(&format!("listen = [\"127.0.0.1:0\"]\n{}", certificates.listener("")));

@@ -191,14 +191,22 @@ fn unusable_files_are_named_at_the_start() {
     certificates.write("empty.pem", "");
     let broken = "-----BEGIN CERTIFICATE-----\n####\n-----END CERTIFICATE-----\n";
     certificates.write("broken.pem", broken);
+    certificates.write("damaged.pem", &broken.replace("####", "AAAA"));
+    for (name, whole) in [("cut.pem", &certificate), ("cut.key", &key)] {
+        certificates.write(name, &std::fs::read_to_string(whole).expect("written")[..100]);
+    }
     let (empty, broken) = (certificates.path("empty.pem"), certificates.path("broken.pem"));
+    let [cut, cut_key, damaged] = ["cut.pem", "cut.key", "damaged.pem"].map(|name| certificates.path(name));
     certificates.write_as_version_1("old.pem", &certificates.issue("new", &["localhost"]));
     let (old, key_of_old) = (certificates.path("old.pem"), certificates.path("new.key"));
     for (certificate, key, words) in [
         ("/nowhere/c.pem", &key[..], ["tls.certificate: /nowhere/c.pem", "No such file"]),
         (&certificate, "/nowhere/k.pem", ["tls.key: /nowhere/k.pem", "No such file"]),
         (&empty, &key, ["tls.certificate", "no certificate (PEM) is in it"]),
-        (&broken, &key, ["tls.certificate", "broken.pem"]),
+        (&broken, &key, ["tls.certificate", "broken.pem: a section is not base64: it is cut or damaged"]),
+        (&cut, &key, ["tls.certificate", "cut.pem: it ends inside a certificate"]),
+        (&damaged, &key, ["tls.certificate", "damaged.pem: a certificate in it is damaged"]),
+        (&certificate, &cut_key, ["tls.key", "cut.key: it ends inside a private key"]),
         (&certificate, &certificate, ["tls.key", "no private key (PEM, not encrypted) is in it"]),
         (&certificate, &other.path("broker.key"), ["tls.key", "does not fit"]),
         (&old, &key_of_old, ["tls.certificate", "is of X.509 version 1"]),

@@ -4,6 +4,9 @@
 //! directory is an error. [`Replacing`] replaces a file as a whole, for one process at a time.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "pem")]
+pub mod pem;
+
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};

@@ -4,15 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dimpl::DtlsCertificate;
+use tenbin_files::pem;
 use tokio_rustls::rustls::client::WebPkiServerVerifier;
 use tokio_rustls::rustls::client::danger::ServerCertVerifier;
 use tokio_rustls::rustls::crypto::ring::default_provider;
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::sign::CertifiedKey;
-use tokio_rustls::rustls::{Error, InconsistentKeys, RootCertStore};
+use tokio_rustls::rustls::{CertificateError, Error, InconsistentKeys, RootCertStore};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
 
@@ -64,13 +64,20 @@ impl Judge {
 
 /// The certificate of this side. The engine signs with ECDSA alone.
 pub(crate) fn own(certificate: &Path, key: &Path) -> Result<DtlsCertificate, SetupError> {
-    let own = CertificateDer::from_pem_slice(&bytes(certificate)?);
+    let own = pem::first::<CertificateDer<'_>>(&bytes(certificate)?, "certificate (PEM)");
     let own = own.map_err(|error| SetupError::new(certificate, error))?;
-    let private_key = PrivateKeyDer::from_pem_slice(&bytes(key)?).map_err(|error| SetupError::new(key, error))?;
+    let private_key = pem::first::<PrivateKeyDer<'_>>(&bytes(key)?, "private key (PEM, not encrypted)");
+    let private_key = private_key.map_err(|error| SetupError::new(key, error))?;
     let provider = dimpl::crypto::rust_crypto::default_provider();
     let pair = CertifiedKey::from_der(vec![own.clone()], private_key.clone_key(), &default_provider());
-    if let Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) = pair {
-        return Err(SetupError::new(key, "does not belong to the certificate"));
+    match pair {
+        Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
+            return Err(SetupError::new(key, "does not belong to the certificate"));
+        }
+        Err(Error::InvalidCertificate(CertificateError::BadEncoding)) => {
+            return Err(SetupError::new(certificate, pem::DAMAGED_CERTIFICATE));
+        }
+        _ => {}
     }
     let private_key = private_key.secret_der();
     provider
@@ -99,11 +106,10 @@ fn bytes(path: &Path) -> Result<Vec<u8>, SetupError> {
 }
 
 fn roots(path: &Path) -> Result<RootCertStore, SetupError> {
-    let wrong = |error: String| SetupError::new(path, error);
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(&bytes(path)?) {
-        let added = certificate.map_err(|error| error.to_string());
-        added.and_then(|der| roots.add(der).map_err(|error| error.to_string())).map_err(wrong)?;
+    let all = pem::all::<CertificateDer<'_>>(&bytes(path)?, "certificate (PEM)");
+    for certificate in all.map_err(|error| SetupError::new(path, error))? {
+        roots.add(certificate).map_err(|_| SetupError::new(path, pem::DAMAGED_CERTIFICATE))?;
     }
-    if roots.is_empty() { Err(wrong("has no certificate".to_owned())) } else { Ok(roots) }
+    Ok(roots)
 }

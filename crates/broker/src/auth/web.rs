@@ -12,10 +12,10 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tenbin_files::pem;
 use tokio::time::timeout;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::CertificateDer;
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::config::ServiceUrl;
@@ -47,13 +47,8 @@ impl WebClient {
         if let Some(path) = ca {
             let wrong = |reason: String| format!("{}: {reason}", path.display());
             let text = tenbin_files::read(path, tenbin_files::BYTES_MAX).map_err(|error| wrong(error.to_string()))?;
-            let mut certificates = CertificateDer::pem_slice_iter(&text).peekable();
-            if certificates.peek().is_none() {
-                return Err(wrong("no certificate (PEM) is in it".to_owned()));
-            }
-            for certificate in certificates {
-                let added = certificate.map_err(|error| error.to_string());
-                added.and_then(|der| roots.add(der).map_err(|error| error.to_string())).map_err(wrong)?;
+            for certificate in pem::all::<CertificateDer<'_>>(&text, "certificate (PEM)").map_err(wrong)? {
+                roots.add(certificate).map_err(|_| wrong(pem::DAMAGED_CERTIFICATE.to_owned()))?;
             }
         }
         let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))

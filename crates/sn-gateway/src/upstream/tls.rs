@@ -4,11 +4,11 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use tenbin_files::pem;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
+use tokio_rustls::rustls::{ClientConfig, Error, RootCertStore, crypto};
 
 use super::Stream;
 use crate::config::{BrokerTls, ConfigError};
@@ -36,7 +36,7 @@ impl Tls {
             }
             Some(path) => {
                 for certificate in certificates("tls.ca", path)? {
-                    roots.add(certificate).map_err(|error| of_file("tls.ca", path, &error))?;
+                    roots.add(certificate).map_err(|_| of_file("tls.ca", path, &pem::DAMAGED_CERTIFICATE))?;
                 }
             }
         }
@@ -47,12 +47,13 @@ impl Tls {
         let config = match (&settings.certificate, &settings.key) {
             (None, None) => builder.with_no_client_auth(),
             (Some(certificate), Some(key)) => {
-                let own = PrivateKeyDer::from_pem_slice(&bytes("tls.key", key)?);
+                let own = pem::first::<PrivateKeyDer<'_>>(&bytes("tls.key", key)?, "private key (PEM, not encrypted)");
                 let own = own.map_err(|error| of_file("tls.key", key, &error))?;
                 let chain = certificates("tls.certificate", certificate)?;
-                builder
-                    .with_client_auth_cert(chain, own)
-                    .map_err(|error| of_file("tls.certificate", certificate, &error))?
+                builder.with_client_auth_cert(chain, own).map_err(|error| match error {
+                    Error::InvalidCertificate(_) => of_file("tls.certificate", certificate, &pem::DAMAGED_CERTIFICATE),
+                    error => of_file("tls.certificate", certificate, &error),
+                })?
             }
             (Some(_), None) => return Err(ConfigError::of_key("tls.certificate", "needs `key`")),
             (None, Some(_)) => return Err(ConfigError::of_key("tls.key", "needs `certificate`")),
@@ -66,9 +67,7 @@ impl Tls {
 }
 
 fn certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
-    let all = CertificateDer::pem_slice_iter(&bytes(key, path)?).collect::<Result<Vec<_>, _>>();
-    let all = all.map_err(|error| of_file(key, path, &error))?;
-    if all.is_empty() { Err(of_file(key, path, &"has no certificate")) } else { Ok(all) }
+    pem::all(&bytes(key, path)?, "certificate (PEM)").map_err(|error| of_file(key, path, &error))
 }
 
 fn bytes(key: &str, path: &Path) -> Result<Vec<u8>, ConfigError> {

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
+use tenbin_files::pem;
 use tokio_rustls::rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 
 use crate::config::Tls;
@@ -28,24 +28,16 @@ fn mark(path: &Path) -> Option<[u64; 5]> {
 
 /// All certificates in a file, at least one.
 pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    all(path, "no certificate (PEM) is in it")
+    pem::all(&bytes(path)?, "certificate (PEM)")
 }
 
 /// All revocation lists in a file, at least one.
 pub(super) fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
-    all(path, "no revocation list (PEM) is in it")
-}
-
-fn all<T: PemObject>(path: &Path, none: &str) -> Result<Vec<T>, String> {
-    let found = T::pem_slice_iter(&bytes(path)?).collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
-    if found.is_empty() { Err(none.to_owned()) } else { Ok(found) }
+    pem::all(&bytes(path)?, "revocation list (PEM)")
 }
 
 pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    PrivateKeyDer::from_pem_slice(&bytes(path)?).map_err(|error| match error {
-        pem::Error::NoItemsFound => "no private key (PEM, not encrypted) is in it".to_owned(),
-        error => error.to_string(),
-    })
+    pem::first(&bytes(path)?, "private key (PEM, not encrypted)")
 }
 
 fn bytes(path: &Path) -> Result<Vec<u8>, String> {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use tenbin_files::pem::DAMAGED_CERTIFICATE;
 use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::pki_types::DnsName;
 use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
@@ -39,7 +40,7 @@ impl Names {
                 Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(Arc::new(pair)),
                 Err(Error::InconsistentKeys(_)) => Err(error(keys[1], key, format!("does not fit {}", path.display()))),
                 Err(_) if is_old => Err(error(keys[0], path, format!("is {}", certificate::VERSION_1))),
-                Err(reason) => Err(error(keys[0], path, format!("cannot be used: {reason}"))),
+                Err(_) => Err(error(keys[0], path, DAMAGED_CERTIFICATE.to_owned())),
             }
         };
         let first = pair(&tls.certificate, &tls.key, ["tls.certificate", "tls.key"])?;

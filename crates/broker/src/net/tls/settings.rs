@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
+use tenbin_files::pem::DAMAGED_CERTIFICATE;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::CertificateRevocationListDer;
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
@@ -173,7 +174,7 @@ impl Clients {
         let mut authorities = RootCertStore::empty();
         for certificate in files::certificates(path).map_err(error)? {
             digest.update(&certificate);
-            authorities.add(certificate).map_err(|reason| error(reason.to_string()))?;
+            authorities.add(certificate).map_err(|_| error(DAMAGED_CERTIFICATE.to_owned()))?;
         }
         let lists = revocation_lists(listener, tls)?;
         digest.update(b"CRL");

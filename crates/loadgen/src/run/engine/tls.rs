@@ -3,11 +3,11 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+use tenbin_files::pem;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{
     self, AlertDescription, CertificateError, ClientConfig, ClientConnection, RootCertStore, StreamOwned,
@@ -117,7 +117,7 @@ fn authorities(ca: Option<&Path>) -> Result<RootCertStore, LoadgenError> {
     match ca {
         Some(path) => {
             for certificate in certificates(path)? {
-                roots.add(certificate).map_err(|error| unusable(path, error))?;
+                roots.add(certificate).map_err(|_| unusable(path, pem::DAMAGED_CERTIFICATE))?;
             }
         }
         // The system may have certificates of an obsolete kind: skip them.
@@ -132,27 +132,16 @@ fn authorities(ca: Option<&Path>) -> Result<RootCertStore, LoadgenError> {
 
 /// All certificates in a PEM file, at least one.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, LoadgenError> {
-    let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    match found {
-        Ok(found) if found.is_empty() => Err(unusable(path, "no certificate (PEM) is in it")),
-        Ok(found) => Ok(found),
-        Err(error) => Err(unusable(path, words(&error))),
-    }
+    pem::all(&bytes(path)?, "certificate (PEM)").map_err(|error| unusable(path, error))
 }
 
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, LoadgenError> {
-    PrivateKeyDer::from_pem_file(path).map_err(|error| match error {
-        pem::Error::NoItemsFound => unusable(path, "no private key (PEM, not encrypted) is in it"),
-        error => unusable(path, words(&error)),
-    })
+    pem::first(&bytes(path)?, "private key (PEM, not encrypted)").map_err(|error| unusable(path, error))
 }
 
-/// The error's text; for an I/O error, the system's text alone.
-fn words(error: &pem::Error) -> String {
-    match error {
-        pem::Error::Io(error) => error.to_string(),
-        error => error.to_string(),
-    }
+/// Reads a file, which may be a pipe.
+fn bytes(path: &Path) -> Result<Vec<u8>, LoadgenError> {
+    std::fs::read(path).map_err(|error| unusable(path, error))
 }
 
 fn unusable(path: &Path, reason: impl fmt::Display) -> LoadgenError {
