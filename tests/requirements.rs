@@ -271,7 +271,7 @@ fn mistakes_are_found(root: &Path) -> Vec<String> {
         "wills::disconnect_with_will_publishes_it",
         "conformance::s3_01_connect::mqtt_3_1_3_2_the_client_identifier_names_the_session",
         "tenbin-codec::text::tests::mqtt_1_5_4_3_a_byte_order_mark_is_kept",
-        "tenbin-codec/rules::mqtt_3_1_0_1_the_first_packet_is_connect",
+        "tenbin-codec/rules::connect::mqtt_3_1_0_1_the_first_packet_is_connect",
         "tenbin-client/scripted::receiving::on_receipt_the_client_acknowledges",
         "tenbin-session::connection::tests::sending::mqtt_4_4_0_2_a_refusal_ends_the_message",
     ];
