@@ -9,7 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use support::{
-    BrokerProcess, ConfigFile, DataDirectory, Numbered, PATIENCE, RawClient, Silence, lasting, number_of, share, text,
+    BrokerProcess, ConfigFile, DataDirectory, Numbered, PATIENCE, RawClient, Silence, VERSIONS, lasting, number_of,
+    share, text,
 };
 use tenbin_codec::{Connect, Packet, PacketType, PingReq, ProtocolVersion, Publish, QoS, ReasonCode, UserProperty};
 
@@ -341,6 +342,41 @@ fn messages_of_a_lost_member_precede_the_group_backlog() {
     leaves.cut();
     let received = worker(&broker, take_at_once("comes", 100)).drain();
     assert_eq!(received.iter().map(number_of).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
+}
+
+#[test]
+fn mqtt_4_6_0_1_group_messages_of_both_qos_are_resent_in_order() {
+    for version in VERSIONS {
+        for stored in [false, true] {
+            for rule in ["", "key = \"topic\""] {
+                let file = ConfigFile::new(&format!("[[share]]\n{rule}"));
+                let directory = DataDirectory::new();
+                let arguments = ["--config", file.path()];
+                let broker = if stored { directory.start_with(&arguments) } else { BrokerProcess::start(&arguments) };
+                let mut lasts = worker(&broker, lasting(version, "lasts"));
+                let mut publisher = broker.v5("publisher");
+                for number in 0..100 {
+                    let qos = if number % 2 == 0 { QoS::AtLeastOnce } else { QoS::ExactlyOnce };
+                    publisher.publish("t/a", &number.to_string(), qos);
+                }
+                // A stored message of QoS 2 waits for the disk, so the next of QoS 1 may come before it.
+                let mut first: Vec<_> = (0..100).map(|_| lasts.receive_publish()).collect();
+                first.sort_by_key(number_of);
+                lasts.cut();
+                // Twice: the messages are in flight again after the first time.
+                for _ in 0..2 {
+                    let mut lasts = broker.connect(lasting(version, "lasts"));
+                    for first in &first {
+                        let again = lasts.receive_publish();
+                        assert_eq!(number_of(&again), number_of(first), "{version:?}, stored: {stored}, {rule}");
+                        assert_eq!((again.packet_id, again.dup), (first.packet_id, true));
+                    }
+                    lasts.expect_nothing_waiting();
+                    lasts.cut();
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::time::Instant;
 
-use tenbin_codec::PacketId;
+use tenbin_codec::{PacketId, QoS};
 
 use crate::outbound::{Outbound, SentId, Stage};
 use crate::withdrawn::{self, Withdrawn};
@@ -130,6 +130,32 @@ impl Session {
             Delivery { message, ..delivery }
         };
         (0..).zip(withdrawn).map(number).collect()
+    }
+
+    /// Returns the Packet Identifier under which this session has sent a withdrawn message; `None` if it is new here.
+    pub(crate) fn withdrawn_id(&self, delivery: &Delivery) -> Option<PacketId> {
+        let withdrawn = self.withdrawn.as_ref().filter(|_| delivery.qos == QoS::AtLeastOnce)?;
+        withdrawn.id_of(delivery)
+    }
+
+    /// Whether [`Session::put_back`] may take this message: it is withdrawn, and another message is in flight.
+    ///
+    /// Without another message in flight, the order of redelivery is the order of sending.
+    pub fn may_put_back(&self, delivery: &Delivery) -> bool {
+        self.in_flight() > 0 && self.withdrawn_id(delivery).is_some()
+    }
+
+    /// Puts a withdrawn message back in flight, so that [`crate::Connection::resume`] sends it at its place in the order
+    /// of sending `[MQTT-4.6.0-1]`.
+    ///
+    /// Returns the message if another one has its Packet Identifier, or if it is new here. Only for a session without a
+    /// connection.
+    pub fn put_back(&mut self, delivery: Delivery, now: Instant) -> Option<Delivery> {
+        let Some(id) = self.withdrawn_id(&delivery).filter(|&id| self.outbound.stage(id).is_none()) else {
+            return Some(delivery);
+        };
+        self.outbound.reopen(id, Stage::Published(delivery, now));
+        None
     }
 
     /// Whether nothing is in flight in either direction.

@@ -439,6 +439,11 @@ impl Outbox {
         withdrawn
     }
 
+    /// Removes the messages for which `wanted` holds, to be sent before all others of the queue. Their bookings stay.
+    pub(crate) fn take_first(&self, wanted: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
+        self.state().queue.withdraw(wanted, &self.common.budget)
+    }
+
     /// Ends the bookings of shared messages that will not be sent to this member.
     fn take_back(&self, booked: Booked) {
         if !booked.is_nothing() {

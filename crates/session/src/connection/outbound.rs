@@ -48,8 +48,7 @@ impl Connection {
             self.write_publish(&delivery, header, now, out);
             return Sent::Written(None);
         }
-        if let Some(withdrawn) = &self.session.withdrawn
-            && let Some(id) = withdrawn.id_of(&delivery).filter(|_| delivery.qos == QoS::AtLeastOnce)
+        if let Some(id) = self.session.withdrawn_id(&delivery)
             && self.session.outbound.reopen(id, Stage::Published(delivery.clone(), now))
         {
             let header = PublishHeader { dup: true, packet_id: Some(id), ..header }; // [MQTT-3.3.1-1]

@@ -121,7 +121,8 @@ impl PendingClient {
                 Link { listener, peer, transport, version: connect.version, keep_alive, since: now },
             );
         }
-        let session = session::take(&mut lease);
+        let mut session = session::take(&mut lease);
+        session::take_returned(shared, &lease, &mut session, now);
         let mut connection = Connection::new(Role::Server, connect.version, negotiated.limits, session, now);
         tracing::debug!(
             %peer, client = ?lease.client.id, version = %connect.version, clean_start = connect.clean_start,

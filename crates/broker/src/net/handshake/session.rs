@@ -91,6 +91,26 @@ pub(super) fn take(lease: &mut Lease) -> Session {
     }
 }
 
+/// Puts messages that the session had sent, and that its share groups have given back to it, in flight again.
+///
+/// QoS 2 messages stayed in flight. So the resumed session sends both in their order `[MQTT-4.6.0-1]`.
+pub(super) fn take_returned(shared: &BrokerState, lease: &Lease, session: &mut Session, now: Instant) {
+    loop {
+        let returned = lease.client.outbox.take_first(|delivery| session.may_put_back(delivery));
+        if returned.is_empty() {
+            return;
+        }
+        let left: Vec<_> = returned.into_iter().filter_map(|delivery| session.put_back(delivery, now)).collect();
+        let is_done = !left.is_empty();
+        lease.client.outbox.put_back(left.into_iter());
+        // The queue has room for more.
+        lifecycle::takes_messages(shared, lease, now);
+        if is_done {
+            return;
+        }
+    }
+}
+
 fn not_ours(peer: Peer, client_id: &Text) -> ReasonCode {
     tracing::info!(%peer, client = ?client_id, "the Client Identifier is another user's");
     ReasonCode::NotAuthorized

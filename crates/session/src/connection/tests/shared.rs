@@ -116,6 +116,33 @@ fn mqtt_4_4_0_1_withdrawn_message_that_comes_back_keeps_its_id_and_has_dup() {
     }
 }
 
+#[test]
+fn mqtt_4_6_0_1_returned_messages_are_resent_in_sending_order() {
+    for done in [None, Some(1), Some(2)] {
+        let mut side = Side::server(Limits::default());
+        let sent: Vec<_> = (0..6).map(|place| (shared(&mut side, QOS[1 + place % 2]), true)).collect();
+        if let Some(id @ 1) = done {
+            assert_delivered(side.take(puback(id)), id, ReasonCode::Success);
+        } else if let Some(id) = done {
+            side.handle(pubrec(id));
+        }
+        let mut session = side.connection.into_session();
+        let withdrawn = session.withdraw(|delivery| delivery.share.is_some(), |_| 0);
+        let new = Delivery { message: 0, ..withdrawn[0].clone() };
+        assert!(!session.may_put_back(&new));
+        assert!(session.put_back(new, side.now).is_some());
+        for delivery in withdrawn {
+            assert!(session.may_put_back(&delivery));
+            assert!(session.put_back(delivery.clone(), side.now).is_none());
+            assert!(session.put_back(delivery, side.now).is_some(), "its identifier is in use");
+        }
+        let mut side = Side::new(Role::Server, ProtocolVersion::V5, Limits::default(), session, side.now);
+        side.connection.resume(side.now, &mut side.out);
+        let expected: Vec<_> = sent.into_iter().filter(|(id, _)| Some(*id) != done).collect();
+        assert_eq!(side.published(), expected);
+    }
+}
+
 /// Sends a message whose receiver a group chose.
 fn shared(side: &mut Side, qos: QoS) -> u16 {
     let delivery = Delivery { share: Some(GROUP), share_key: Some(KEY), ..delivery("topic", qos) };
