@@ -148,6 +148,33 @@ fn bound_of_an_address_grows_with_its_connected_clients() {
     assert!(alone.is_some_and(|granted| (400..500).contains(&granted)), "{alone:?} of 20 KB within 9 MiB");
 }
 
+/// A fleet of battery devices is mostly offline.
+#[test]
+fn absent_lasting_clients_leave_the_bound_of_their_address() {
+    let directory = DataDirectory::new();
+    let config = ConfigFile::new("[limits]\nloopback_address_bytes_maximum = 16777216");
+    let start = || directory.start_with(&["--config", config.path()]);
+    let device = |broker: &BrokerProcess, number: usize, channels: std::ops::Range<usize>| {
+        let mut client = broker.connect(lasting(VERSIONS[number % 2], &format!("device-{number:05}")));
+        let filter = |channel| subscription(&format!("site/{number:05}/{channel}/#"), QoS::AtLeastOnce);
+        let reasons = client.subscribe_to(None, channels.map(filter).collect());
+        assert!(reasons.iter().all(|reason| !reason.is_error()), "device {number}");
+        client.disconnect();
+    };
+    let broker = start();
+    (0..500).for_each(|number| device(&broker, number, 0..40));
+    device(&broker, 0, 40..45);
+    drop(broker);
+    let broker = start();
+    device(&broker, 500, 0..40);
+    device(&broker, 1, 40..45);
+    // A client alone gets no more than without the fleet.
+    let filter = |number| subscription(&format!("{number}{}/+", "/a".repeat(100)), QoS::AtMostOnce);
+    let reasons = broker.v5("greedy").subscribe_to(None, (0..600).map(filter).collect());
+    let granted = reasons.iter().filter(|reason| !reason.is_error()).count();
+    assert!(granted < 600, "{granted}");
+}
+
 #[test]
 fn stored_state_is_charged_again_after_a_restart() {
     let data = DataDirectory::new();

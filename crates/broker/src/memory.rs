@@ -81,6 +81,9 @@ pub(crate) struct Account {
     sessions: AtomicUsize,
     /// Number of connected clients; each adds [`CLIENT_ALLOWANCE`] to the maximum, for subscriptions.
     clients: AtomicUsize,
+    /// Bytes of subscriptions of sessions without a connection, up to [`CLIENT_ALLOWANCE`] each. They add to the maximum,
+    /// for subscriptions.
+    away: AtomicUsize,
     /// Set once a refusal was logged.
     is_logged: AtomicBool,
     /// Share groups with its clients as members. No other lock is taken under it.
@@ -107,6 +110,8 @@ pub(crate) struct Charge {
     /// At most 4 GiB; bytes beyond that do not count.
     bytes: u32,
     kind: Kind,
+    /// Whether it counts in [`Account::away`].
+    is_away: bool,
 }
 
 /// A connected client, which counts for its account until this is dropped.
@@ -158,6 +163,7 @@ impl Memory {
                 subscriptions: AtomicUsize::new(0),
                 sessions: AtomicUsize::new(0),
                 clients: AtomicUsize::new(0),
+                away: AtomicUsize::new(0),
                 is_logged: AtomicBool::new(false),
                 groups: Mutex::default(),
             })
@@ -292,7 +298,7 @@ impl Account {
 
     /// Whether the owner's bound has room for `bytes` more of lasting state, of which it then has `of_owner`.
     ///
-    /// Sessions raise the bound up to half of the total, and subscriptions of connected clients up to three quarters.
+    /// Sessions raise the bound up to half of the total, and subscriptions up to three quarters.
     fn has_lasting_room(&self, kind: Kind, bytes: usize, of_owner: usize, maxima: (usize, usize)) -> bool {
         let (owner_maximum, all_maximum) = maxima;
         let allowance = self.sessions.load(Ordering::Relaxed).saturating_mul(SESSION_ALLOWANCE);
@@ -300,7 +306,8 @@ impl Account {
         let new = if kind == Kind::Subscriptions { bytes } else { 0 };
         let subscriptions = self.subscriptions.load(Ordering::Relaxed).saturating_add(new);
         let clients = self.clients.load(Ordering::Relaxed).saturating_mul(CLIENT_ALLOWANCE);
-        of_owner - subscriptions.min(clients).min(of_owner) <= raised
+        let allowed = clients.saturating_add(self.away.load(Ordering::Relaxed));
+        of_owner - subscriptions.min(allowed).min(of_owner) <= raised
             && of_owner <= owner_maximum.max(all_maximum / 4 * 3)
     }
 
@@ -346,7 +353,7 @@ impl Charge {
         if kind == Kind::Sessions {
             account.sessions.fetch_add(1, Ordering::Relaxed);
         }
-        Self { account: Arc::clone(account), bytes: 0, kind }
+        Self { account: Arc::clone(account), bytes: 0, kind, is_away: false }
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -379,18 +386,36 @@ impl Charge {
     /// Grows or shrinks to `bytes`, beyond any limit if need be.
     pub(crate) fn set(&mut self, bytes: usize) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let is_away = self.is_away;
+        self.set_away(false);
         if bytes > self.bytes {
             self.account.add(self.kind, (bytes - self.bytes) as usize);
         } else if bytes < self.bytes {
             self.account.subtract(self.kind, (self.bytes - bytes) as usize);
         }
         self.bytes = bytes;
+        self.set_away(is_away);
+    }
+
+    /// Counts subscriptions as those of a session without a connection, or no longer. Their account's maximum then grows
+    /// by what they have, up to [`CLIENT_ALLOWANCE`], as long as they exist.
+    pub(crate) fn set_away(&mut self, is_away: bool) {
+        if is_away != self.is_away {
+            let (away, bytes) = (&self.account.away, self.bytes().min(CLIENT_ALLOWANCE));
+            match is_away {
+                true => away.fetch_add(bytes, Ordering::Relaxed),
+                false => away.fetch_sub(bytes, Ordering::Relaxed),
+            };
+            self.is_away = is_away;
+        }
     }
 
     /// Moves the charge to `account`, beyond its limits if need be.
     pub(crate) fn move_to(&mut self, account: &Arc<Account>) {
         if !Arc::ptr_eq(&self.account, account) {
+            let is_away = self.is_away;
             *self = account.charge_always(self.kind, self.bytes());
+            self.set_away(is_away);
         }
     }
 }
@@ -478,7 +503,8 @@ pub(crate) const SESSION_ALLOWANCE: usize = 4096;
 /// Bytes that each connected client adds to its owner's maximum for subscriptions, up to three quarters of the total.
 ///
 /// They cover fifty subscriptions with a wildcard and four levels. A fleet behind one address may be large, and each of
-/// its clients holds a connection. A session that is away adds nothing: it costs its owner no descriptor.
+/// its clients holds a connection. A session without one adds what its subscriptions have, up to this: a fleet may be
+/// mostly offline, and its subscriptions leave no less room when their clients disconnect. No client can use the rest.
 pub(crate) const CLIENT_ALLOWANCE: usize = 64 << 10;
 
 /// An owner below this size may use the last eighth of the total.

@@ -156,6 +156,7 @@ pub(crate) async fn begin(shared: &BrokerState, lease: &mut Lease, beginning: &B
         publish_kept_will(shared, lease, pending.will, now);
     }
     lease.state.left_at = None;
+    lease.state.subscriptions.set_away(false);
     lease.state.established = true;
     let (will, expires_at) = (lease.state.will.take(), lease.state.expires_at.take());
     let interrupted = session_present.then_some(Interrupted { will, expires_at });

@@ -81,6 +81,7 @@ fn leave(shared: &BrokerState, lease: &mut Lease, end: ConnectionEnd, now: Insta
     redelivery.finish(orphans, now, &mut Rng::new(client.number));
     let ends_now = end.expiry == SessionExpiry::AtDisconnect;
     lease.state.left_at = Some(now);
+    lease.state.subscriptions.set_away(!ends_now);
     lease.state.expires_at = match end.expiry {
         SessionExpiry::AtDisconnect => Some(now),
         SessionExpiry::After(interval) => now.checked_add(interval),

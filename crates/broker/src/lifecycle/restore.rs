@@ -105,6 +105,7 @@ impl Start<'_> {
             shared.router.suspend_all(std::iter::once(&filter), &client.receiver()); // nothing, but for a share group
             state.suspended.insert(filter);
         }
+        state.subscriptions.set_away(true);
         super::put_down(shared, lease, self.now);
     }
 

@@ -129,6 +129,35 @@ fn connected_clients_raise_the_bound_for_subscriptions_alone() {
 }
 
 #[test]
+fn subscriptions_of_an_absent_client_keep_their_allowance() {
+    let memory = Memory::new(MemoryLimits { all: 16 << 20, user: 0, address: 1 << 20, loopback_address: 0 });
+    let (account, bound) = (memory.account(address(1)), (9 << 20) / 16);
+    let away = |bytes| {
+        let mut charge = account.charge_always(Kind::Subscriptions, bytes);
+        charge.set_away(true);
+        charge
+    };
+    let mut charges: Vec<_> = [20_000; 50].into_iter().chain([CLIENT_ALLOWANCE + 1000]).map(away).collect();
+    // What the last one has beyond its allowance counts, and unused allowances of the others are for no client.
+    let has_room = |bytes| account.check(Kind::Subscriptions, bytes).is_ok();
+    assert!(has_room(bound - 1000) && !has_room(bound - 999));
+    assert!(account.check(Kind::Wills, bound - 1000).is_ok() && account.check(Kind::Wills, bound - 999).is_err());
+    charges[0].set(10_000);
+    assert!(has_room(bound - 1000) && !has_room(bound - 999));
+    // Its client is back, without the allowance of its connection.
+    charges[0].set_away(false);
+    assert!(has_room(bound - 11_000) && !has_room(bound - 10_999));
+    let other = memory.account(address(2));
+    let mut last = charges.pop().unwrap();
+    last.move_to(&other);
+    assert_eq!((account.away.load(Ordering::Relaxed), other.away.load(Ordering::Relaxed)), (980_000, CLIENT_ALLOWANCE));
+    drop((charges, last));
+    assert_eq!((account.away.load(Ordering::Relaxed), other.away.load(Ordering::Relaxed)), (0, 0));
+    let _charges: Vec<_> = (0..1000).map(|_| away(CLIENT_ALLOWANCE)).collect();
+    assert!(!has_room(1), "three quarters of the whole are the most");
+}
+
+#[test]
 fn refusal_names_the_key_of_its_bound() {
     let memory = Memory::new(MemoryLimits { all: 64_000, user: 4000, address: 4000, loopback_address: 4000 });
     let anonymous = |address: &str| memory.account_of(&Identity::anonymous(), Some(address.parse().unwrap()));

@@ -138,6 +138,11 @@ impl Subscriptions {
         self.charge.iter_mut().for_each(|charge| charge.move_to(account));
     }
 
+    /// Tells the account whether the session is without a connection.
+    pub(crate) fn set_away(&mut self, is_away: bool) {
+        self.charge.iter_mut().for_each(|charge| charge.set_away(is_away));
+    }
+
     fn charge(&mut self, account: &Arc<Account>) -> &mut Charge {
         self.charge.get_or_insert_with(|| Charge::nothing(account, Kind::Subscriptions))
     }
