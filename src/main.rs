@@ -74,7 +74,7 @@ enum Command {
 
 /// Drivers of all protocols that `loadgen run` and `loadgen agent` can select.
 fn drivers() -> tenbin_loadgen::Drivers {
-    tenbin_verify::drivers::all()
+    tenbin_loadgen::drivers::all()
 }
 
 fn verify(command: &tenbin_verify::Command) -> ExitCode {

@@ -44,6 +44,7 @@
 
 mod args;
 mod child_broker;
+pub mod drivers;
 mod error;
 mod interrupt;
 pub mod number;

@@ -9,8 +9,8 @@ use crate::Setup;
 use crate::args::NodeArgs;
 use crate::args::{AwaitPortArgs, CheckArgs, Command, FileArgs, PlanArgs, ProbeArgs, ReportArgs};
 use crate::configs;
-use crate::drivers;
 use crate::groups::Groups;
+use crate::leader;
 use crate::library;
 use crate::plan::{Need, Plan, missing, need_of_runtime, support};
 use crate::template::{FAULTS, Mistakes, RUNTIMES, Runtime, Template, suggestion};
@@ -141,7 +141,7 @@ pub fn run(command: &Command, setup: &Setup, out: &mut dyn Write) -> Result<u8, 
         Command::Check(CheckArgs { files }) if files.is_empty() => check_machine(out)?,
         Command::Check(CheckArgs { files }) => check_files(files, out)?,
         Command::Probe(ProbeArgs { kind, instances }) => {
-            if let Some(leader) = drivers::probe(kind, instances).map_err(Error::Probe)? {
+            if let Some(leader) = leader::probe(kind, instances).map_err(Error::Probe)? {
                 writeln!(out, "{leader}")?;
             }
         }

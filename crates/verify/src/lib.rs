@@ -11,13 +11,12 @@ pub mod command;
 mod configs;
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "containers need namespaces"))]
 mod docker;
-pub mod drivers;
 pub(crate) mod dry_run;
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "control groups are Linux's"))]
 mod groups;
-mod installed;
 pub mod judge;
 pub mod kind;
+pub mod leader;
 mod library;
 pub mod plan;
 mod probe;

@@ -9,9 +9,9 @@ use std::process::Command;
 use serde::{Deserialize, Serialize};
 
 use crate::groups::Groups;
-use crate::installed;
 use crate::kind::Kind;
 use crate::template::{Fault, Runtime};
+use tenbin_loadgen::drivers::installed;
 
 /// A prerequisite of a run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -7,11 +7,11 @@ use tenbin_loadgen::run::{
     Audience, Broker, ClientKinds, Doors, OnLost, Pace, Plan as LoadPlan, Publishers, Schedule, Slow, Spread, Version,
 };
 
-use crate::drivers;
 use crate::kind::Protocol;
 use crate::plan::{Client, Plan};
 use crate::template::{Acks, Role, StartBy};
 use crate::units::{Rate, Time};
+use tenbin_loadgen::drivers;
 
 /// First and longest pause before a client connects again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));

@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::drivers;
 use crate::plan::{Client, ConfigFile, Instance, Plan};
 use crate::runtime::{Proc, World};
 use crate::systems::{self, Line, Place, ReadyWhen, Startup};
 use crate::template::{Fault, InstanceRole, Runtime, StartBy};
 use crate::variables;
+use tenbin_loadgen::drivers;
 
 /// Most time from the start of an instance to its readiness. A JVM on a busy machine takes a minute.
 const READY: Duration = Duration::from_secs(120);

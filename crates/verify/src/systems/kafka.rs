@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{Line, Place, ReadyWhen, Startup, System, probe};
-use crate::installed;
 use crate::plan::Instance;
+use tenbin_loadgen::drivers::installed;
 
 /// Kafka from the jars of Maven Central. Each instance is a broker and a controller.
 pub(super) struct Kafka;

@@ -10,6 +10,8 @@ mod rabbitmq;
 #[cfg(test)]
 pub(crate) mod started;
 mod tenbin;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 

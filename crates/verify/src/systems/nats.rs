@@ -1,8 +1,8 @@
 //! NATS, with and without JetStream.
 
 use super::{Line, Place, ReadyWhen, Startup, System, probe};
-use crate::installed;
 use crate::plan::Instance;
+use tenbin_loadgen::drivers::installed;
 
 /// Core NATS.
 pub(super) struct Nats;

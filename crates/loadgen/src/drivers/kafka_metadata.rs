@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 ///
 /// # Errors
 /// No broker answers, or all answer with errors, as for a topic that does not exist.
-pub(super) async fn leader(doors: &[String], topic: &str) -> Result<Option<i32>, String> {
+pub async fn leader(doors: &[String], topic: &str) -> Result<Option<i32>, String> {
     let mut last = Err("no broker is known".to_owned());
     for door in doors {
         // A broker that has just started, or is cut off, knows less than the others.

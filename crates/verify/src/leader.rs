@@ -1,6 +1,7 @@
 //! Probes: which instance leads.
 
-use super::TOPIC;
+use tenbin_loadgen::drivers::{self, TOPIC};
+
 use crate::kind::{KINDS, Kind};
 
 /// Name of the instance that leads the stream of JetStream, or partition 0 of the topic of Kafka, that a run publishes to;
@@ -14,9 +15,9 @@ pub async fn leader(kind: Kind, instances: &[(String, String)]) -> Result<Option
     let doors: Vec<_> = instances.iter().map(|(_, door)| door.clone()).collect();
     match kind {
         #[cfg(feature = "nats")]
-        Kind::Jetstream => super::jetstream::leader(&doors, TOPIC).await,
+        Kind::Jetstream => drivers::jetstream_leader(&doors, TOPIC).await,
         Kind::Kafka => {
-            let node = super::kafka_metadata::leader(&doors, TOPIC).await?;
+            let node = drivers::kafka_leader(&doors, TOPIC).await?;
             // Nodes have the numbers of their instances, from 1.
             let place = node.and_then(|node| usize::try_from(node).ok()?.checked_sub(1));
             Ok(place.and_then(|place| instances.get(place)).map(|(name, _)| name.clone()))

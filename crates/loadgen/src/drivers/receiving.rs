@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use tenbin_loadgen::run::{Came, Slow};
+use crate::run::{Came, Slow};
 use tokio::time::Instant;
 
 use super::host::Side;

@@ -9,10 +9,12 @@ use tenbin_loadgen::run::{
 };
 
 #[cfg(feature = "nats")]
-use super::ACK_WAIT;
-use super::{ACKS, REPLICAS, TOPIC, all, leader};
+use tenbin_loadgen::drivers::ACK_WAIT;
+use tenbin_loadgen::drivers::{ACKS, REPLICAS, TOPIC, all};
+
+use super::started::Started;
 use crate::kind::Kind;
-use crate::systems::started::Started;
+use crate::leader::leader;
 
 /// Tags of runs: messages and consumers of an earlier run on the same system are others.
 static TAGS: AtomicU16 = AtomicU16::new(1);

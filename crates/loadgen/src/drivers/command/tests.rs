@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tenbin_loadgen::LoadgenError;
-use tenbin_loadgen::run::{Audience, Broker, Finished, LedgerCounts, Pace, Plan, Publishers, RunningLoad, Schedule};
+use crate::LoadgenError;
+use crate::run::{Audience, Broker, Finished, LedgerCounts, Pace, Plan, Publishers, RunningLoad, Schedule};
 
 use super::super::{COMMAND, all};
 use super::changes;

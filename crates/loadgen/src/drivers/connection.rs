@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::LoadgenError;
+use crate::run::OnLost;
 use async_nats::{Client, ConnectOptions, Event};
-use tenbin_loadgen::LoadgenError;
-use tenbin_loadgen::run::OnLost;
 
 use super::host::Side;
 

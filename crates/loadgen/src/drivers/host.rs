@@ -5,10 +5,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenbin_loadgen::LoadgenError;
-use tenbin_loadgen::run::{
-    Counters, Driver, DriverFuture, DriverRun, Layout, Part, Plan, Recorder, RunClock, Slice, Status,
-};
+use crate::LoadgenError;
+use crate::run::{Counters, Driver, DriverFuture, DriverRun, Layout, Part, Plan, Recorder, RunClock, Slice, Status};
 use tokio::sync::{oneshot, watch};
 use tokio::task::LocalSet;
 

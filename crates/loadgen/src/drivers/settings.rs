@@ -1,7 +1,7 @@
 //! Settings of drivers, as a plan of the load generator has them.
 
-use tenbin_loadgen::LoadgenError;
-use tenbin_loadgen::run::{Pace, Plan};
+use crate::LoadgenError;
+use crate::run::{Pace, Plan};
 
 /// Setting of client programs: the line for the shell that starts one.
 pub const COMMAND: &str = "command";

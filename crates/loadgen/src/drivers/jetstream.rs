@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::LoadgenError;
+use crate::run::Plan;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::{ContextBuilder, PublishError, PublishErrorKind};
 use async_nats::jetstream::stream::{Config, StorageType};
@@ -10,8 +12,6 @@ use async_nats::jetstream::{self, Context, Message};
 use bytes::Bytes;
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use futures_util::stream::StreamExt;
-use tenbin_loadgen::LoadgenError;
-use tenbin_loadgen::run::Plan;
 
 use super::connection::connect;
 use super::host::Side;
@@ -212,7 +212,7 @@ fn fate(error: &PublishError) -> Fate {
 ///
 /// # Errors
 /// No server answers, or the stream does not exist.
-pub(super) async fn leader(doors: &[String], stream: &str) -> Result<Option<String>, String> {
+pub async fn leader(doors: &[String], stream: &str) -> Result<Option<String>, String> {
     let options = async_nats::ConnectOptions::new().connection_timeout(PROBE).retain_servers_order();
     let client = options.connect(doors).await.map_err(|error| error.to_string())?;
     let mut context = jetstream::new(client.clone());

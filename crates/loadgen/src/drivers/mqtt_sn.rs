@@ -5,10 +5,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::LoadgenError;
+use crate::run::{OnLost, Plan};
 use bytes::Bytes;
 use futures_util::future::FutureExt;
-use tenbin_loadgen::LoadgenError;
-use tenbin_loadgen::run::{OnLost, Plan};
 use tenbin_sn_client::{
     Client, ClientErrorKind, ClientEvent, ClientOptions, OutgoingMessage, PublishTicket, QoS, Topic,
 };

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use tenbin_loadgen::run::{Came, Counters, DueTimes, Layout, Part, Plan, Recorder, RunClock, Stamp, Unsent};
+use crate::run::{Came, Counters, DueTimes, Layout, Part, Plan, Recorder, RunClock, Stamp, Unsent};
 
 use super::line::{End, Line};
 

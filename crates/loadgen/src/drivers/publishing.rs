@@ -3,10 +3,10 @@
 use std::pin::pin;
 use std::rc::Rc;
 
+use crate::run::{DueTimes, Stamp, Unsent};
 use bytes::Bytes;
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tenbin_loadgen::run::{DueTimes, Stamp, Unsent};
 
 use super::host::{Side, Stage};
 use super::protocol::{Fate, Outlet};

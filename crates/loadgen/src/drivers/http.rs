@@ -5,6 +5,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::LoadgenError;
+use crate::run::{OnLost, Plan};
 use base64ct::{Base64, Encoding};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -12,8 +14,6 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{self, HeaderValue};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
-use tenbin_loadgen::LoadgenError;
-use tenbin_loadgen::run::{OnLost, Plan};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 

@@ -1,7 +1,7 @@
 //! Names and addresses of other protocols for a plan.
 
-use tenbin_loadgen::LoadgenError;
-use tenbin_loadgen::run::{Broker, Doors, Plan};
+use crate::LoadgenError;
+use crate::run::{Broker, Doors, Plan};
 
 /// The first level of a topic or filter: the name of the stream of JetStream, and of the topic of Kafka.
 ///

@@ -2,9 +2,9 @@
 
 use std::future::Future;
 
+use crate::LoadgenError;
+use crate::run::Plan;
 use bytes::Bytes;
-use tenbin_loadgen::LoadgenError;
-use tenbin_loadgen::run::Plan;
 
 use super::host::Side;
 

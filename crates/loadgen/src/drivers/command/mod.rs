@@ -18,12 +18,12 @@ use std::ops::Range;
 use std::process::Command;
 use std::sync::Arc;
 
-use rustix::time::{ClockId, clock_gettime};
-use tempfile::TempDir;
-use tenbin_loadgen::LoadgenError;
-use tenbin_loadgen::run::{
+use crate::LoadgenError;
+use crate::run::{
     Audience, ClientKinds, Driver, DriverFuture, DriverRun, Layout, Pace, Part, Plan, RunClock, Slice, Spread, Status,
 };
+use rustix::time::{ClockId, clock_gettime};
+use tempfile::TempDir;
 
 use self::program::Program;
 use self::records::{Clients, Records};

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tenbin_loadgen::LoadgenError;
-use tenbin_loadgen::run::{Counters, DueTimes, Part, Plan, RunClock, Status};
+use crate::LoadgenError;
+use crate::run::{Counters, DueTimes, Part, Plan, RunClock, Status};
 use tokio::sync::oneshot;
 
 use super::line::{Line, parse};

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use tenbin_loadgen::LoadgenError;
-use tenbin_loadgen::run::{Driver, DriverFuture, DriverRun, Layout, Plan, RunClock, Slice};
+use crate::LoadgenError;
+use crate::run::{Driver, DriverFuture, DriverRun, Layout, Plan, RunClock, Slice};
 
+use super::installed::kafka_jars;
 use super::settings::{ACKS, PARTITIONS, REPLICAS};
 use super::{command, names, settings};
-use crate::installed::kafka_jars;
 
 /// The driver of Kafka, protocol `kafka`.
 ///

@@ -9,13 +9,14 @@
 //! `host` has the schedule, the window, records and counters. A protocol only sends and receives payloads.
 //! Its names come from the topics of the plan (see `names`), its options from [`Plan::settings`].
 //!
-//! [`Plan::settings`]: tenbin_loadgen::run::Plan::settings
+//! [`Plan::settings`]: crate::run::Plan::settings
 
 mod command;
 #[cfg(feature = "nats")]
 mod connection;
 mod host;
 mod http;
+pub mod installed;
 #[cfg(feature = "nats")]
 mod jetstream;
 mod kafka;
@@ -25,21 +26,20 @@ mod mqtt_subscriber;
 mod names;
 #[cfg(feature = "nats")]
 mod nats;
-mod probe;
 mod protocol;
 mod publishing;
 mod receiving;
 mod settings;
-#[cfg(test)]
-mod tests;
 mod window;
 
-use tenbin_loadgen::run::Drivers;
+use crate::run::Drivers;
 
 pub use command::CommandDriver;
+#[cfg(feature = "nats")]
+pub use jetstream::leader as jetstream_leader;
 pub use kafka::KafkaDriver;
+pub use kafka_metadata::leader as kafka_leader;
 pub use names::first_level;
-pub use probe::{leader, probe};
 pub use settings::{ACK_WAIT, ACKS, COMMAND, OWN_VARIABLES, PARTITIONS, REPLICAS};
 
 /// First level of the topics that a run publishes to: the name of its stream of JetStream and of its topic of Kafka, whose

@@ -12,13 +12,13 @@ fn directory() -> PathBuf {
 }
 
 /// The program `nats-server`: the fetched one if it exists, else the one in `PATH`.
-pub(crate) fn nats_server() -> String {
+pub fn nats_server() -> String {
     let fetched = directory().join("nats/nats-server");
     if fetched.exists() { fetched.display().to_string() } else { "nats-server".to_owned() }
 }
 
 /// Whether a program is there, fetched or in `PATH`.
-pub(crate) fn has(name: &str) -> bool {
+pub fn has(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_in_path = std::env::split_paths(&path).any(|directory| directory.join(name).is_file());
     is_in_path || (name == "nats-server" && directory().join("nats").join(name).exists())
@@ -28,7 +28,7 @@ pub(crate) fn has(name: &str) -> bool {
 ///
 /// # Errors
 /// They are not there. The text says how to fetch them.
-pub(crate) fn kafka_jars() -> Result<String, String> {
+pub fn kafka_jars() -> Result<String, String> {
     let jars = directory().join("kafka/libs");
     if jars.is_dir() {
         return Ok(jars.display().to_string());

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tenbin_loadgen::run::{Pace, Plan};
+use crate::run::{Pace, Plan};
 use tokio::sync::Notify;
 
 /// Limit on deliveries under way between the publishers and the subscribers of this process.
@@ -68,7 +68,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
-    use tenbin_loadgen::run::{Broker, Publishers};
+    use crate::run::{Broker, Publishers};
 
     use super::*;
 

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use crate::LoadgenError;
+use crate::run::Plan;
 use async_nats::{Client, Subscriber};
 use bytes::Bytes;
 use futures_util::future::{FutureExt, Ready, ready};
 use futures_util::stream::StreamExt;
-use tenbin_loadgen::LoadgenError;
-use tenbin_loadgen::run::Plan;
 
 use super::connection::connect;
 use super::host::Side;
@@ -92,7 +92,7 @@ async fn answer(side: &Side, client: &Client, number: u32) -> Result<(), async_n
 /// A receiver does not answer in time.
 async fn find_receivers(side: &Side, client: &Client) -> Result<(), String> {
     let brokers = side.plan.brokers.len();
-    let is_one_system = side.plan.doors == tenbin_loadgen::run::Doors::OneSystem || brokers == 1;
+    let is_one_system = side.plan.doors == crate::run::Doors::OneSystem || brokers == 1;
     // Receivers at other, independent servers never answer.
     let numbers = if is_one_system { 0..side.layout.receivers().len() as u32 } else { 0..0 };
     let found = async {

@@ -1,8 +1,8 @@
 //! Subscribers over MQTT 5.0, for protocols whose publishers are at a gateway.
 
+use crate::LoadgenError;
 use futures_util::future::FutureExt;
 use tenbin_client::{Client, ClientEvent, ClientOptions, Events, QoS, Subscription, SubscriptionOptions, TopicFilter};
-use tenbin_loadgen::LoadgenError;
 
 use super::host::Side;
 use super::protocol::{Arrival, Inlet};
