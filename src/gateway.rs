@@ -172,7 +172,12 @@ fn keep_port(new: &mut SocketAddr, old: SocketAddr) {
 /// Reads the configuration again, and starts the gateways anew: their clients get DISCONNECT, and those without Clean
 /// Session keep their sessions. If that fails, the old configuration stays.
 fn reload(arguments: &GatewayArgs, config: &mut Config, running: Running) -> Result<Running, GatewayError> {
-    let mut new = match arguments.configuration().and_then(|new| new.check_files().map(|()| new).map_err(Into::into)) {
+    let read = arguments.configuration().and_then(|new| {
+        config.check_complete(&new)?;
+        new.check_files()?;
+        Ok(new)
+    });
+    let mut new = match read {
         Ok(new) => new,
         Err(error) => {
             say(&format!("reload: {error}; the old configuration stays"));

@@ -290,12 +290,22 @@ fn check_of_a_configuration_reads_regular_files_alone() {
             let begun = Instant::now();
             let answer = stage.send("POST", "/api/v1/config/check", &[], &text);
             let errors = &json_of(&answer)["errors"];
-            let is_of_sn = text.contains("mqtt-sn"); // the program checks these settings
             let words = errors[0].as_str().unwrap_or_default();
-            assert!(is_of_sn || words.contains("no regular file") && words.contains(file), "{text}: {errors}");
+            assert!(words.contains("no regular file") && words.contains(file), "{text}: {errors}");
             assert!(begun.elapsed() < Duration::from_secs(20), "it waits for {file}");
         }
     }
     let grown = stage.broker.resident_bytes().saturating_sub(before);
     assert!(grown < 64 << 20, "{grown} bytes");
+    // Keys that the program checks, and addresses.
+    let sn = "[[listeners]]\nname = \"l\"\naddress = \"127.0.0.1:0\"\nanonymous = true\ntransport = \"mqtt-sn\"\n";
+    for (text, wanted) in [
+        (format!("{sn}[listeners.sn]\nretry = 3\n"), "unknown field `retry`"),
+        (format!("{sn}[listeners.sn]\nthreads = 0\n"), "threads"),
+        (format!("{sn}[listeners.sn]\ntopics.1 = \"a/#\"\n"), "no topic name"),
+        ("listen = [\"127.0.0.1:7\", \"0.0.0.0:7\"]\n".to_owned(), "overlaps"),
+    ] {
+        let errors = json_of(&stage.send("POST", "/api/v1/config/check", &[], &text))["errors"].to_string();
+        assert!(errors.contains(wanted), "{text}: {errors}");
+    }
 }

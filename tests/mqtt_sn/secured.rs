@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use tenbin_codec::QoS;
 
 use crate::sn_address;
-use crate::support::{BrokerProcess, Certificates, ConfigFile, GatewayProcess, RawClient};
+use crate::support::{BrokerProcess, Certificates, ConfigFile, GatewayProcess, PATIENCE, RawClient};
 
 /// `tenbin sn pub` of one message at QoS 1.
 fn publish(gateway: SocketAddr, topic: &str, options: &[&str]) -> Output {
@@ -142,4 +142,39 @@ fn gateway_reaches_its_broker_over_tls() {
     let gateway = start(&others, &[]);
     let refused = publish(gateway.address, "a/b", &[]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("congestion"), "{refused:?}");
+}
+
+#[test]
+fn reload_that_leaves_protection_out_is_refused() {
+    let keys = ConfigFile::new(&format!("pump-7:{}\n", "07".repeat(16)));
+    let psk = format!("dtls.psk_file = {:?}", keys.path());
+    for (source, line, key) in [
+        ("kind = \"certificate\"", psk.as_str(), "sn.dtls: is left out"),
+        ("kind = \"passwords\"\nfile = USERS", "credentials = true", "sn.credentials: is left out"),
+    ] {
+        let users = ConfigFile::new("\n");
+        let source = source.replace("USERS", &format!("{:?}", users.path()));
+        let (broker, file, _backend) = broker(&source, line);
+        let gateway = sn_address(&broker);
+        let options = ["--retry", "1s", "--retries", "0"];
+        assert!(!publish(gateway, "of/pump-7/t", &options).status.success());
+        let whole = std::fs::read_to_string(file.path()).expect("ours to read");
+        std::fs::write(file.path(), whole.replace(line, "")).expect("ours to write");
+        broker.signal("HUP");
+        broker.log().wait_for(&["reload failed", "listeners: field: ", key], PATIENCE);
+        assert!(!publish(gateway, "of/pump-7/t", &options).status.success());
+    }
+}
+
+#[test]
+fn gateway_reload_of_an_emptied_or_cut_file_is_refused() {
+    let keys = ConfigFile::new(&format!("pump-7:{}\n", "07".repeat(16)));
+    let broker = BrokerProcess::start(&[]);
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let gateway = GatewayProcess::start(broker.address(), any, &format!("dtls.psk_file = {:?}\n", keys.path()), &[]);
+    gateway.reload("retries = 5\n", "listener.dtls: is left out");
+    gateway.reload_all("", "it has no key");
+    let options = ["--psk-identity", "pump-7", "--psk-file", keys.path()];
+    let published = publish(gateway.address, "of/pump-7/t", &options);
+    assert!(published.status.success(), "{}", String::from_utf8_lossy(&published.stderr));
 }

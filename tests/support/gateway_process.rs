@@ -43,7 +43,12 @@ impl GatewayProcess {
 
     /// Replaces the lines of its table `[listener]`, and waits for this word in the log.
     pub(crate) fn reload(&self, listener: &str, until: &str) {
-        std::fs::write(self.config.path(), format!("[listener]\n{listener}")).expect("the file");
+        self.reload_all(&format!("[listener]\n{listener}"), until);
+    }
+
+    /// Replaces its configuration, and waits for this word in the log.
+    pub(crate) fn reload_all(&self, config: &str, until: &str) {
+        std::fs::write(self.config.path(), config).expect("the file");
         let sent = Command::new("kill").args(["-HUP", &self.pid().to_string()]).status().expect("kill runs");
         assert!(sent.success());
         self.output.wait_for(&[until], PATIENCE);

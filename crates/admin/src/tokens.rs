@@ -111,9 +111,7 @@ impl Tokens {
 /// The system has no random numbers, or the file cannot be written.
 pub fn add_token(file: &Path, role: Role) -> io::Result<String> {
     let token = new_token()?;
-    let mut out = OpenOptions::new().append(true).create(true).mode(0o600).open(file)?;
-    // One write: others may add theirs at the same time.
-    out.write_all(format!("{role} {}\n", hexadecimal(&hash(&token))).as_bytes())?;
+    tenbin_files::append(file, &format!("{role} {}\n", hexadecimal(&hash(&token))))?;
     Ok(token)
 }
 

@@ -82,6 +82,21 @@ fn open(path: &Path, takes_pipes: bool) -> io::Result<File> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {kind}, and no regular file")))
 }
 
+/// Appends `text` to a regular file in one write, since others may append at the same time. Makes a missing file, which
+/// only its owner may use; follows no symbolic link.
+///
+/// # Errors
+/// It cannot be written, or is no regular file. The error names it.
+pub fn append(path: &Path, text: &str) -> io::Result<()> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW;
+    let file = private().append(true).create(true).custom_flags(flags.bits().cast_signed()).open(path);
+    let written = file.and_then(|mut file| match file.metadata()?.is_file() {
+        true => file.write_all(text.as_bytes()),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
+    });
+    written.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}
+
 /// Options for creating a file that only its owner may use.
 pub fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
@@ -179,6 +194,23 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
+
+    #[test]
+    fn text_is_appended_to_regular_files_alone() {
+        let directory = tempfile::tempdir().expect("ours to write");
+        let path = |name: &str| directory.path().join(name);
+        for text in ["one\n", "two\n"] {
+            append(&path("file"), text).expect("a new file");
+        }
+        assert_eq!(fs::read_to_string(path("file")).expect("a text"), "one\ntwo\n");
+        assert_eq!(path("file").metadata().expect("a file").permissions().mode() & 0o777, 0o600);
+        symlink(path("file"), path("link")).expect("ours to write");
+        assert!(std::process::Command::new("mkfifo").arg(path("fifo")).status().expect("mkfifo is there").success());
+        for wrong in [path("link"), path("fifo"), path(""), path("none/file"), "/dev/zero".into()] {
+            let error = append(&wrong, "three\n").expect_err("no regular file").to_string();
+            assert!(error.starts_with(&wrong.display().to_string()), "{error}");
+        }
+    }
 
     #[test]
     fn only_regular_files_of_bounded_size_are_read() {

@@ -90,7 +90,17 @@ impl Reach for Above {
         if let Err(error) = Config::check_file(text) {
             return (vec![error.to_string()], Vec::new());
         }
-        let ConfigCheck { errors, differences } = ConfigCheck::of(text, std::iter::empty());
+        let ConfigCheck { mut errors, differences } = ConfigCheck::of(text, std::iter::empty());
+        if let (true, Some(parts), Ok(config)) = (errors.is_empty(), self.0.upgrade(), Config::parse(text)) {
+            errors.extend(ConfigCheck::of_addresses(&config));
+            if let Some(gateways) = &parts.shared.gateways {
+                let ours = config.listeners.iter().filter(|listener| listener.transport.at_gateway().is_some());
+                errors.extend(ours.filter_map(|listener| {
+                    let reason = gateways.check(listener).err()?;
+                    Some(format!("listener {}: {reason}", listener.name()))
+                }));
+            }
+        }
         (errors, differences)
     }
 }

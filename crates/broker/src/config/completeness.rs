@@ -3,6 +3,8 @@
 //! A cut file lacks lines at its end, and is a valid file if it is cut between two tables. A key that an operator adds is
 //! taken; what protects something must not vanish by being left out.
 
+use toml::{Table, Value};
+
 use super::{AclDefault, ClientCertificates, Config, ConfigError, Listener};
 use crate::values::{AclRule, Effect};
 
@@ -78,6 +80,9 @@ impl Config {
 
 /// A protection of a listener that its new settings lack.
 fn missing_at(old: &Listener, new: &Listener) -> Option<(&'static str, &'static str)> {
+    if let Some(missing) = missing_at_gateway(old, new) {
+        return Some(missing);
+    }
     let Some(tls) = &old.tls else { return None };
     let Some(new) = &new.tls else {
         return Some((
@@ -96,4 +101,28 @@ fn missing_at(old: &Listener, new: &Listener) -> Option<(&'static str, &'static 
         return Some(("tls.crl", "is left out, and revoked certificates would count"));
     }
     None
+}
+
+/// A protection of an MQTT-SN listener that its new settings lack. The program that opens it knows its other keys.
+fn missing_at_gateway(old: &Listener, new: &Listener) -> Option<(&'static str, &'static str)> {
+    let (old, new) = (old.sn.as_ref()?, new.sn.as_ref());
+    let is_left_out = |key: &str| old.contains_key(key) && new.is_none_or(|new| !new.contains_key(key));
+    if is_left_out("dtls") {
+        return Some((
+            "sn.dtls",
+            "is left out, and clients without a key would be admitted; another `name` says that it is meant",
+        ));
+    }
+    let has_ca = |of: &Table| of.get("dtls").and_then(|dtls| dtls.get("client_ca")).is_some();
+    if has_ca(old) && !new.is_some_and(has_ca) {
+        return Some((
+            "sn.dtls.client_ca",
+            "is left out, and clients without a certificate would be admitted; another `name` says that it is meant",
+        ));
+    }
+    let asks = |of: &Table| of.get("credentials").and_then(Value::as_bool) == Some(true);
+    (asks(old) && is_left_out("credentials")).then_some((
+        "sn.credentials",
+        "is left out, and clients without credentials would be admitted; `false` says that it is meant",
+    ))
 }

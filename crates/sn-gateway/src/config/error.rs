@@ -14,6 +14,12 @@ impl ConfigError {
         Self { file: Some(path.to_owned()), line: None, message: format!("cannot be read: {error}") }
     }
 
+    /// A file without any key.
+    pub(super) fn empty() -> Self {
+        let message = "it has no key: was it emptied or cut? To run with the defaults leave it out".to_owned();
+        Self { file: None, line: None, message }
+    }
+
     pub(super) fn illegal(text: &str, error: &toml::de::Error) -> Self {
         let at = error.span().map(|span| span.start.min(text.len()));
         let line = at.map(|at| text.as_bytes()[..at].iter().filter(|&&byte| byte == b'\n').count());

@@ -212,6 +212,19 @@ impl Listener {
         }
     }
 
+    /// A protection that `new`, which replaces this listener, leaves out: the key, and what that would mean.
+    pub(super) fn left_out_in(&self, new: &Self) -> Option<(&'static str, &'static str)> {
+        match (&self.dtls, &new.dtls) {
+            (Some(_), None) => return Some(("dtls", "clients without a key would be admitted")),
+            (Some(Dtls { client_ca: Some(_), .. }), Some(Dtls { client_ca: None, .. })) => {
+                return Some(("dtls.client_ca", "clients without a certificate would be admitted"));
+            }
+            _ => {}
+        }
+        let opens = self.credentials && !new.credentials;
+        opens.then_some(("credentials", "clients without credentials would be admitted"))
+    }
+
     pub(super) fn settings(&self) -> Settings {
         Settings {
             retry: self.retry_seconds,

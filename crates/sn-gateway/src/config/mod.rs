@@ -94,10 +94,13 @@ impl Config {
     /// Reads the file at `path`. Missing keys have their defaults.
     ///
     /// # Errors
-    /// The file is unreadable, or has an unknown key or a value of the wrong type or out of range. The error names line
+    /// The file is unreadable, has no key at all, or has an unknown key or a value of the wrong type or out of range. The error names line
     /// and key.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = tenbin_files::read_text(path).map_err(|error| ConfigError::unreadable(path, &error))?;
+        if toml::from_str::<toml::Table>(&text).is_ok_and(|table| table.is_empty()) {
+            return Err(ConfigError::empty().in_file(path));
+        }
         Self::parse(&text).map_err(|error| error.in_file(path))
     }
 
@@ -160,6 +163,37 @@ impl Config {
         }
         self.listener.check()?;
         self.predefined().map(drop)
+    }
+
+    /// Checks that `new`, which replaces this configuration in a running gateway, leaves out nothing that protects its
+    /// clients or the broker: a file that was emptied or cut must not open what was closed.
+    ///
+    /// # Errors
+    /// It does. The error names the key.
+    pub fn check_complete(&self, new: &Self) -> Result<(), ConfigError> {
+        let left_out = |key: String, effect: &str| {
+            let advice = "to have it so, stop the gateway and start it again";
+            Err(ConfigError::of_key(&key, format_args!("is left out, and {effect}; {advice}")))
+        };
+        if self.tls.is_some() && new.tls.is_none() {
+            return left_out("tls".to_owned(), "the broker would be spoken to without TLS");
+        }
+        if !self.listeners.is_empty() && new.listeners.is_empty() {
+            return left_out("listeners".to_owned(), "an address of the defaults would be opened");
+        }
+        let names = |of: &Self| of.listeners.iter().map(ListenerTable::name).collect::<Vec<_>>();
+        let (old_names, new_names) = (names(self), names(new));
+        let new_listeners = new.for_each_listener()?;
+        for (place, old) in self.for_each_listener()?.into_iter().enumerate() {
+            let name = old_names.get(place);
+            let same = name.map_or(Some(0), |name| new_names.iter().position(|new| new == name));
+            let Some(after) = same.and_then(|same| new_listeners.get(same)) else { continue };
+            if let Some((key, effect)) = old.listener.left_out_in(&after.listener) {
+                let table = name.map_or_else(|| "listener".to_owned(), |name| format!("listeners: {name}: sn"));
+                return left_out(format!("{table}.{key}"), effect);
+            }
+        }
+        Ok(())
     }
 
     /// Reads the files that the configuration names, as a start would.
@@ -257,6 +291,31 @@ mod tests {
             let error = error(text);
             assert!(error.contains(line) && error.contains(part), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn reloads_leave_no_protection_out() {
+        let parse = |text: &str| Config::parse(text).expect(text);
+        let table = |name: &str, sn: &str| {
+            format!("[[listeners]]\nname = {name:?}\naddress = \"127.0.0.1:0\"\n[listeners.sn]\n{sn}\n")
+        };
+        let dtls = "dtls = { certificate = \"c\", key = \"k\", client_ca = \"a\" }";
+        let open = "dtls = { certificate = \"c\", key = \"k\" }";
+        let plain = |keys: &str| format!("[listener]\n{keys}\n");
+        for (old, new, key) in [
+            (plain(dtls), plain(""), "listener.dtls"),
+            (plain(dtls), plain(open), "listener.dtls.client_ca"),
+            (plain("credentials = true"), plain(""), "listener.credentials"),
+            ("[tls]\n".to_owned(), String::new(), "tls"),
+            (table("a", ""), String::new(), "listeners"),
+            (table("a", "") + &table("b", dtls), table("b", "") + &table("a", ""), "listeners: b: sn.dtls"),
+        ] {
+            let error = parse(&old).check_complete(&parse(&new)).expect_err(key).to_string();
+            assert!(error.contains(&format!(": {key}: is left out")), "{error}");
+            parse(&new).check_complete(&parse(&old)).expect("more protection");
+            parse(&old).check_complete(&parse(&old)).expect("the same");
+        }
+        parse(&table("a", dtls)).check_complete(&parse(&table("b", ""))).expect("another listener");
     }
 
     #[test]
