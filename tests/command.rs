@@ -234,7 +234,7 @@ fn start_and_check_refuse_addresses_that_overlap() {
 
 #[test]
 fn start_and_check_refuse_multicast_at_a_listeners_port() {
-    // The group's socket excludes that of each listener at all addresses, also of its own.
+    // The group's socket excludes the socket of each listener at all addresses, also of the group's listener.
     let port =
         std::net::UdpSocket::bind("0.0.0.0:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
     let group = format!("multicast = \"225.1.1.1:{port}\"");

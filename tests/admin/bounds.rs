@@ -41,7 +41,7 @@ const MEMORY_OF_ADDRESS: &str = "[connections]\npacket_bytes_maximum = 16384\nco
      [limits]\naddress_bytes_maximum = 37400\n[[listeners]]\n\
      name = \"afar\"\naddress = \"127.0.0.1:0\"\nanonymous = true\nproxy_from = [\"127.0.0.1\"]";
 
-/// Bounds with tests of their own: one needs a file of users, the other a store that has no room.
+/// Bounds with separate tests: one needs a file of users, the other a store that has no room.
 const TESTED_APART: [&str; 2] = ["connections.failures_per_minute_per_address", "store.bytes_maximum"];
 
 /// Bounds that one client hits with few packets.
@@ -269,7 +269,7 @@ fn publish_to_group(address: SocketAddr) {
     publish_until_refused(address, 5000);
 }
 
-/// Publishes at most 400 messages of so many bytes.
+/// Publishes at most 400 messages of `bytes` bytes.
 fn publish_until_refused(address: SocketAddr, bytes: usize) {
     let (mut client, _) = RawClient::connect(address, v5("client"));
     let payload = "x".repeat(bytes);

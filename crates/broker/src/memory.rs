@@ -397,8 +397,8 @@ impl Charge {
         self.set_away(is_away);
     }
 
-    /// Counts subscriptions as those of a session without a connection, or no longer. Their account's maximum then grows
-    /// by what they have, up to [`CLIENT_ALLOWANCE`], as long as they exist.
+    /// Begins or ends to count subscriptions as subscriptions of an absent session, whose bytes, up to
+    /// [`CLIENT_ALLOWANCE`], raise the account's maximum.
     pub(crate) fn set_away(&mut self, is_away: bool) {
         if is_away != self.is_away {
             let (away, bytes) = (&self.account.away, self.bytes().min(CLIENT_ALLOWANCE));
@@ -503,8 +503,8 @@ pub(crate) const SESSION_ALLOWANCE: usize = 4096;
 /// Bytes that each connected client adds to its owner's maximum for subscriptions, up to three quarters of the total.
 ///
 /// They cover fifty subscriptions with a wildcard and four levels. A fleet behind one address may be large, and each of
-/// its clients holds a connection. A session without one adds what its subscriptions have, up to this: a fleet may be
-/// mostly offline, and its subscriptions leave no less room when their clients disconnect. No client can use the rest.
+/// its clients holds a connection. A session without one adds the bytes of its subscriptions, up to this number: a
+/// fleet may be mostly offline, and needs the same room when its clients disconnect. No client can use the rest.
 pub(crate) const CLIENT_ALLOWANCE: usize = 64 << 10;
 
 /// An owner below this size may use the last eighth of the total.

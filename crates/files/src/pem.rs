@@ -5,7 +5,7 @@ use rustls_pki_types::pem::{Error, PemObject};
 /// Error of a certificate whose section is whole.
 pub const DAMAGED_CERTIFICATE: &str = "a certificate in it is damaged, or of an unknown form";
 
-/// Returns all items of a type in the bytes of a PEM file, at least one. `kind` is what they are called.
+/// Returns all items of a type in the bytes of a PEM file, at least one. `kind` is the name of the type in errors.
 ///
 /// # Errors
 /// There is none, or the file is cut or damaged; in words, without the file's name.
@@ -14,7 +14,7 @@ pub fn all<T: PemObject>(bytes: &[u8], kind: &str) -> Result<Vec<T>, String> {
     if all.is_empty() { Err(in_words(&Error::NoItemsFound, kind)) } else { Ok(all) }
 }
 
-/// As [`all`], for the first item: what follows it is not looked at.
+/// As [`all`], for the first item alone.
 ///
 /// # Errors
 /// As of [`all`].

@@ -138,11 +138,14 @@ impl Session {
         withdrawn.id_of(delivery)
     }
 
-    /// Whether [`Session::put_back`] may take this message: it is withdrawn, and another message is in flight.
-    ///
-    /// Without another message in flight, the order of redelivery is the order of sending.
+    /// Whether messages were withdrawn and others are in flight. Otherwise the order of redelivery is the order of sending.
+    pub fn is_withdrawn_in_part(&self) -> bool {
+        self.withdrawn.is_some() && self.in_flight() > 0
+    }
+
+    /// Whether [`Session::put_back`] may take this message.
     pub fn may_put_back(&self, delivery: &Delivery) -> bool {
-        self.in_flight() > 0 && self.withdrawn_id(delivery).is_some()
+        self.is_withdrawn_in_part() && self.withdrawn_id(delivery).is_some()
     }
 
     /// Puts a withdrawn message back in flight, so that [`crate::Connection::resume`] sends it at its place in the order

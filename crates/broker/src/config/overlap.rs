@@ -65,7 +65,7 @@ impl Config {
         listeners.iter().enumerate().filter_map(error).collect()
     }
 
-    /// Error of admin HTTP if each of its addresses overlaps that of a listener: it opens the first free one.
+    /// Error of admin HTTP if each of its addresses overlaps an address of a listener: it opens the first free one.
     ///
     /// The broker starts without admin HTTP if another has its default address.
     #[cfg(feature = "admin")]

@@ -212,7 +212,7 @@ impl Listener {
         }
     }
 
-    /// A protection that `new`, which replaces this listener, leaves out: the key, and what that would mean.
+    /// A protection that `new`, which replaces this listener, leaves out: the key, and the effect.
     pub(super) fn left_out_in(&self, new: &Self) -> Option<(&'static str, &'static str)> {
         match (&self.dtls, &new.dtls) {
             (Some(_), None) => return Some(("dtls", "clients without a key would be admitted")),

@@ -94,8 +94,8 @@ impl Config {
     /// Reads the file at `path`. Missing keys have their defaults.
     ///
     /// # Errors
-    /// The file is unreadable, has no key at all, or has an unknown key or a value of the wrong type or out of range. The error names line
-    /// and key.
+    /// The file is unreadable, has no key at all, or has an unknown key or a value of the wrong type or out of range. The
+    /// error names line and key.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = tenbin_files::read_text(path).map_err(|error| ConfigError::unreadable(path, &error))?;
         if toml::from_str::<toml::Table>(&text).is_ok_and(|table| table.is_empty()) {
@@ -165,8 +165,8 @@ impl Config {
         self.predefined().map(drop)
     }
 
-    /// Checks that `new`, which replaces this configuration in a running gateway, leaves out nothing that protects its
-    /// clients or the broker: a file that was emptied or cut must not open what was closed.
+    /// Checks that `new`, which replaces this configuration in a running gateway, leaves out no protection of its clients
+    /// or the broker, as an emptied or cut file would.
     ///
     /// # Errors
     /// It does. The error names the key.

@@ -95,7 +95,8 @@ pub(super) fn take(lease: &mut Lease) -> Session {
 ///
 /// QoS 2 messages stayed in flight. So the resumed session sends both in their order `[MQTT-4.6.0-1]`.
 pub(super) fn take_returned(shared: &BrokerState, lease: &Lease, session: &mut Session, now: Instant) {
-    loop {
+    // Most sessions have none, and their queue may be long.
+    while session.is_withdrawn_in_part() {
         let returned = lease.client.outbox.take_first(|delivery| session.may_put_back(delivery));
         if returned.is_empty() {
             return;
