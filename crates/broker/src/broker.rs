@@ -40,7 +40,7 @@ use crate::{descriptors, tasks};
 pub use check::ConfigCheck;
 pub use error::{ReloadError, StartError};
 use handle::Embedding;
-use listeners::{Listeners, PrepareError};
+use listeners::Listeners;
 
 /// A running broker. Dropping it stops listening at once; [`Broker::shutdown`] also disconnects the clients in order.
 #[derive(Debug)]
@@ -477,26 +477,6 @@ impl Broker {
         }
         self.webhooks.end().await;
         shared.hooks.tell(Events::STOPPED, |hooks| hooks.stopped());
-    }
-}
-
-impl From<PrepareError> for StartError {
-    fn from(error: PrepareError) -> Self {
-        match error {
-            PrepareError::Config(error) => Self::Config(error),
-            PrepareError::Listen(error) => Self::Listen(error),
-            PrepareError::Threads(error) => Self::Threads(error),
-        }
-    }
-}
-
-impl From<PrepareError> for ReloadError {
-    fn from(error: PrepareError) -> Self {
-        match error {
-            PrepareError::Config(error) => Self::Config(error),
-            PrepareError::Listen(error) => Self::Listen(error),
-            PrepareError::Threads(error) => Self::Threads(error),
-        }
     }
 }
 

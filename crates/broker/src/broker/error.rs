@@ -1,5 +1,6 @@
 use std::io;
 
+use super::listeners::PrepareError;
 use crate::auth::AccessError;
 use crate::config::ConfigError;
 use crate::durable::StoreError;
@@ -57,4 +58,24 @@ pub enum ReloadError {
     /// The broker is stopping.
     #[error("the broker is stopping")]
     Stopping,
+}
+
+impl From<PrepareError> for StartError {
+    fn from(error: PrepareError) -> Self {
+        match error {
+            PrepareError::Config(error) => Self::Config(error),
+            PrepareError::Listen(error) => Self::Listen(error),
+            PrepareError::Threads(error) => Self::Threads(error),
+        }
+    }
+}
+
+impl From<PrepareError> for ReloadError {
+    fn from(error: PrepareError) -> Self {
+        match error {
+            PrepareError::Config(error) => Self::Config(error),
+            PrepareError::Listen(error) => Self::Listen(error),
+            PrepareError::Threads(error) => Self::Threads(error),
+        }
+    }
 }
