@@ -111,7 +111,7 @@ pub(crate) fn run(arguments: &BrokerArgs) -> Result<(), BrokerError> {
     if arguments.check {
         return arguments.check();
     }
-    tenbin_files::create_privately();
+    tenbin_kit::files::create_privately();
     let config = arguments.configuration(arguments.read()?)?;
     let log_limiter = Arc::new(LogLimiter::new(&config));
     let characters_maximum = config.log_text_characters_maximum();

@@ -111,7 +111,7 @@ impl Tokens {
 /// The system has no random numbers, or the file cannot be written.
 pub fn add_token(file: &Path, role: Role) -> io::Result<String> {
     let token = new_token()?;
-    tenbin_files::append(file, &format!("{role} {}\n", hexadecimal(&hash(&token))))?;
+    tenbin_kit::files::append(file, &format!("{role} {}\n", hexadecimal(&hash(&token))))?;
     Ok(token)
 }
 
@@ -131,7 +131,8 @@ fn modified(file: &Path) -> Option<SystemTime> {
 
 fn read(file: &Path) -> Result<(Option<SystemTime>, Vec<Hashed>), String> {
     let at = modified(file);
-    let text = tenbin_files::read_text(file).map_err(|error| format!("{}: cannot be read: {error}", file.display()))?;
+    let text =
+        tenbin_kit::files::read_text(file).map_err(|error| format!("{}: cannot be read: {error}", file.display()))?;
     let lines = text.lines().enumerate().map(|(number, line)| (number, line.split('#').next().unwrap_or("").trim()));
     let lines = lines.filter(|(_, line)| !line.is_empty());
     let hashed = lines.map(|(number, line)| {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dimpl::DtlsCertificate;
-use tenbin_files::pem;
+use tenbin_kit::pem;
 use tokio_rustls::rustls::client::WebPkiServerVerifier;
 use tokio_rustls::rustls::client::danger::ServerCertVerifier;
 use tokio_rustls::rustls::crypto::ring::default_provider;
@@ -102,7 +102,7 @@ pub(crate) fn common_name(certificate: &[u8]) -> Option<String> {
 }
 
 fn bytes(path: &Path) -> Result<Vec<u8>, SetupError> {
-    tenbin_files::read(path, tenbin_files::BYTES_MAX).map_err(|error| SetupError::new(path, error))
+    tenbin_kit::files::read(path, tenbin_kit::files::BYTES_MAX).map_err(|error| SetupError::new(path, error))
 }
 
 fn roots(path: &Path) -> Result<RootCertStore, SetupError> {

@@ -96,7 +96,7 @@ fn mark_of(path: &Path) -> Option<(SystemTime, u64)> {
 
 /// Reads lines of `IDENTITY:KEY`, the key in hexadecimal digits. Empty lines and those with `#` in front do not count.
 fn keys_of(path: &Path) -> Result<HashMap<String, Secret<Vec<u8>>>, SetupError> {
-    let text = tenbin_files::read_text(path).map_err(|error| SetupError::new(path, error))?;
+    let text = tenbin_kit::files::read_text(path).map_err(|error| SetupError::new(path, error))?;
     let mut keys = HashMap::new();
     for (line, number) in text.lines().zip(1..) {
         let wrong = |reason: &str| SetupError::new(path, format!("line {number}: {reason}"));

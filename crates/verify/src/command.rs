@@ -206,7 +206,7 @@ pub(crate) fn text(path: &Path) -> Result<String, Error> {
     if let Some(ready) = library::at(path) {
         return Ok(ready.text.to_owned());
     }
-    match tenbin_files::read_text(path) {
+    match tenbin_kit::files::read_text(path) {
         Ok(text) => Ok(text),
         Err(error) => {
             let is_name = !name.contains(['/', '.']);

@@ -70,7 +70,11 @@ fn path(template: &Path) -> PathBuf {
 }
 
 fn read(path: &Path) -> Result<String, Error> {
-    tenbin_files::read_text(path).map_err(|error| Error::Unreadable { path: path.to_owned(), error, suggestion: None })
+    tenbin_kit::files::read_text(path).map_err(|error| Error::Unreadable {
+        path: path.to_owned(),
+        error,
+        suggestion: None,
+    })
 }
 
 /// `text` with one outcome; all other lines stay, with their comments.

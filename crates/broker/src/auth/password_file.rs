@@ -8,7 +8,7 @@ use argon2::Argon2;
 use argon2::password_hash::PasswordHasher as _;
 use argon2::password_hash::phc::PasswordHash;
 use tenbin_codec::Secret;
-use tenbin_files::Replacing;
+use tenbin_kit::files::Replacing;
 
 use super::password_hash;
 use super::scram::{ITERATIONS, PREFIX, SALT_BYTES, ScramSecret, Shapes};
@@ -202,7 +202,7 @@ fn is_user_name(name: &str) -> bool {
 }
 
 fn text_of(path: &Path) -> io::Result<String> {
-    tenbin_files::text(tenbin_files::read(path, BYTES_MAX)?)
+    tenbin_kit::files::text(tenbin_kit::files::read(path, BYTES_MAX)?)
 }
 
 fn unusable(path: &Path, message: String) -> PasswordFileError {

@@ -12,7 +12,7 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use tenbin_files::pem;
+use tenbin_kit::pem;
 use tokio::time::timeout;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::CertificateDer;
@@ -46,7 +46,8 @@ impl WebClient {
         }
         if let Some(path) = ca {
             let wrong = |reason: String| format!("{}: {reason}", path.display());
-            let text = tenbin_files::read(path, tenbin_files::BYTES_MAX).map_err(|error| wrong(error.to_string()))?;
+            let text = tenbin_kit::files::read(path, tenbin_kit::files::BYTES_MAX)
+                .map_err(|error| wrong(error.to_string()))?;
             for certificate in pem::all::<CertificateDer<'_>>(&text, "certificate (PEM)").map_err(wrong)? {
                 roots.add(certificate).map_err(|_| wrong(pem::DAMAGED_CERTIFICATE.to_owned()))?;
             }

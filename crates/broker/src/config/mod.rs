@@ -139,7 +139,7 @@ impl Config {
     /// # Errors
     /// Like [`Config::read`], or a variable has an unknown key or an illegal value. The error names it.
     pub fn read_with(path: &Path, environment: impl Iterator<Item = (String, String)>) -> Result<Self, ConfigError> {
-        let text = tenbin_files::read_text(path).map_err(|error| ConfigError::unreadable(path, error))?;
+        let text = tenbin_kit::files::read_text(path).map_err(|error| ConfigError::unreadable(path, error))?;
         Self::parse_read(path, text, environment)
     }
 
@@ -148,7 +148,7 @@ impl Config {
     /// # Errors
     /// It is unreadable, or neither a regular file nor a pipe.
     pub fn read_argument(path: &Path) -> Result<String, ConfigError> {
-        tenbin_files::read_text_or_pipe(path).map_err(|error| ConfigError::unreadable(path, error))
+        tenbin_kit::files::read_text_or_pipe(path).map_err(|error| ConfigError::unreadable(path, error))
     }
 
     /// Parses `text`, which was read from `path`, as [`Config::read_with`] does.

@@ -35,7 +35,8 @@ impl Sender {
         url.expose().parse::<Uri>().map_err(|error| format!("url: {error}"))?;
         let secret = secret_file.as_ref().map(|path| {
             let wrong = |reason: String| format!("secret_file: {}: {reason}", path.display());
-            let text = tenbin_files::read(path, tenbin_files::BYTES_MAX).map_err(|error| wrong(error.to_string()))?;
+            let text = tenbin_kit::files::read(path, tenbin_kit::files::BYTES_MAX)
+                .map_err(|error| wrong(error.to_string()))?;
             let key = text.trim_ascii_end();
             if key.is_empty() { Err(wrong("is empty".to_owned())) } else { Ok(Key::new(hmac::HMAC_SHA256, key)) }
         });

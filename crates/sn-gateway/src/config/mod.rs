@@ -97,7 +97,7 @@ impl Config {
     /// The file is unreadable, has no key at all, or has an unknown key or a value of the wrong type or out of range. The
     /// error names line and key.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = tenbin_files::read_text(path).map_err(|error| ConfigError::unreadable(path, &error))?;
+        let text = tenbin_kit::files::read_text(path).map_err(|error| ConfigError::unreadable(path, &error))?;
         if toml::from_str::<toml::Table>(&text).is_ok_and(|table| table.is_empty()) {
             return Err(ConfigError::empty().in_file(path));
         }
@@ -234,7 +234,7 @@ impl Config {
         }
         let user = Text::try_from(self.user.clone()).map_err(|error| ConfigError::of_key("user", error))?;
         let Some(path) = &self.password_file else { return Ok(Some(Login { user, password: None })) };
-        let text = tenbin_files::read_text(path)
+        let text = tenbin_kit::files::read_text(path)
             .map_err(|error| ConfigError::of_key("password_file", format!("{}: {error}", path.display())))?;
         let password = text.lines().next().unwrap_or_default().to_owned();
         Ok(Some(Login { user, password: Some(password.into()) }))

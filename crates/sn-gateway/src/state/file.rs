@@ -74,7 +74,8 @@ impl Writer {
         let io_failed = |error: io::Error| failed(error.to_string());
         // Client Identifiers and topics are private.
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(io_failed)?;
-        let lock = tenbin_files::private().create(true).truncate(false).write(true).open(directory.join(LOCK_FILE));
+        let lock =
+            tenbin_kit::files::private().create(true).truncate(false).write(true).open(directory.join(LOCK_FILE));
         let lock = lock.map_err(io_failed)?;
         lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => failed("another gateway uses it".to_owned()),
@@ -124,7 +125,7 @@ impl Log {
         }
         // One that a killed process has left may have other rights.
         let _ = fs::remove_file(&new);
-        let mut file = tenbin_files::private().create_new(true).write(true).open(&new)?;
+        let mut file = tenbin_kit::files::private().create_new(true).write(true).open(&new)?;
         file.write_all(&bytes)?;
         file.sync_all()?;
         fs::rename(&new, directory.join(FILE))?;

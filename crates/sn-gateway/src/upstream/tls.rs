@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use tenbin_files::pem;
+use tenbin_kit::pem;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -71,7 +71,7 @@ fn certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, 
 }
 
 fn bytes(key: &str, path: &Path) -> Result<Vec<u8>, ConfigError> {
-    tenbin_files::read(path, tenbin_files::BYTES_MAX).map_err(|error| of_file(key, path, &error))
+    tenbin_kit::files::read(path, tenbin_kit::files::BYTES_MAX).map_err(|error| of_file(key, path, &error))
 }
 
 fn of_file(key: &str, path: &Path, error: &dyn std::fmt::Display) -> ConfigError {

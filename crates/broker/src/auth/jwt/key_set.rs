@@ -53,7 +53,7 @@ pub(super) enum Found {
 impl KeySet {
     pub(super) fn load(config: &JwtSource) -> Result<Self, String> {
         let read = |key: &str, path: &std::path::Path| {
-            tenbin_files::read(path, tenbin_files::BYTES_MAX)
+            tenbin_kit::files::read(path, tenbin_kit::files::BYTES_MAX)
                 .map_err(|error| format!("{key}: {} cannot be read: {error}", path.display()))
         };
         let text = |bytes| String::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned());

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use tenbin_files::pem;
+use tenbin_kit::pem;
 use tokio_rustls::rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 
 use crate::config::Tls;
@@ -41,5 +41,5 @@ pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String>
 }
 
 fn bytes(path: &Path) -> Result<Vec<u8>, String> {
-    tenbin_files::read(path, tenbin_files::BYTES_MAX).map_err(|error| error.to_string())
+    tenbin_kit::files::read(path, tenbin_kit::files::BYTES_MAX).map_err(|error| error.to_string())
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use tenbin_files::pem::DAMAGED_CERTIFICATE;
+use tenbin_kit::pem::DAMAGED_CERTIFICATE;
 use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::pki_types::DnsName;
 use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};

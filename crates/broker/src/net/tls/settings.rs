@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
-use tenbin_files::pem::DAMAGED_CERTIFICATE;
+use tenbin_kit::pem::DAMAGED_CERTIFICATE;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::CertificateRevocationListDer;
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;

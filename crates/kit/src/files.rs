@@ -2,10 +2,6 @@
 //!
 //! [`read`] opens a file once, without waiting, and takes regular files of a bounded size alone: a FIFO, a device or a
 //! directory is an error. [`Replacing`] replaces a file as a whole, for one process at a time.
-#![forbid(unsafe_code)]
-
-#[cfg(feature = "pem")]
-pub mod pem;
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
