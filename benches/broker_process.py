@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-RELEASE = HERE.parent / os.environ.get("CARGO_TARGET_DIR", "target") / "release"
+DIST = HERE.parent / os.environ.get("CARGO_TARGET_DIR", "target") / "dist"
 
 # Programs known by their file name: command, configuration in benches/brokers, and the configuration that stores
 # sessions and messages on disk.
@@ -259,11 +259,11 @@ def make_certificates(directory, kind):
 
 
 def find_program(name):
-    """Finds this project's programs in the release build, others in PATH."""
+    """Finds this project's programs in the build of profile dist, others in PATH."""
     name = {"relay": "tenbin-relay"}.get(name, name)
     if name not in PROGRAMS:
         return None
-    own = RELEASE / name
+    own = DIST / name
     if own.is_file():
         return str(own)
     return shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")

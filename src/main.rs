@@ -5,7 +5,6 @@
 mod admin;
 mod broker;
 mod gateway;
-mod generate;
 mod listeners;
 mod logging;
 mod passwd;
@@ -14,9 +13,13 @@ mod sessions;
 mod sn;
 mod store;
 
-use std::process::ExitCode;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
+use std::process::{self, ExitCode};
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use tenbin_kit::cli::{self, About};
+use tenbin_kit::programs::Program;
 
 /// MQTT 5.0 and 3.1.1 broker that gives each shared message to the worker that will finish it first.
 #[derive(Debug, Parser)]
@@ -56,37 +59,37 @@ enum Command {
     /// Publishes, subscribes and finds gateways as an MQTT-SN 1.2 client over UDP.
     #[command(subcommand)]
     Sn(sn::SnCommand),
-    /// Puts loads on brokers and measures them.
-    #[command(subcommand)]
-    Loadgen(tenbin_loadgen::Command),
-    /// Verifies how a publish/subscribe system behaves under faults.
-    #[command(subcommand)]
-    Verify(tenbin_verify::Command),
     /// Shows the last decisions of a running broker's share group, with their reasons.
     Explain(tenbin_explain::ExplainArgs),
-    /// Compares policies of share groups in virtual time.
-    Simulate(tenbin_simulator::SimulateArgs),
-    /// Prints a completion script for a shell.
-    Completions(generate::CompletionsArgs),
-    /// Writes the manual pages of all commands.
-    Man(generate::ManArgs),
+    /// Starts the load generator, the program tenbin-loadgen.
+    #[command(disable_help_flag = true)]
+    Loadgen(ProgramArgs),
+    /// Starts the simulator of share groups, the program tenbin-simulate.
+    #[command(disable_help_flag = true)]
+    Simulate(ProgramArgs),
+    /// Starts the fault verification, the program tenbin-verify.
+    #[command(disable_help_flag = true)]
+    Verify(ProgramArgs),
+    #[command(flatten)]
+    About(About),
 }
 
-/// Drivers of all protocols that `loadgen run` and `loadgen agent` can select.
-fn drivers() -> tenbin_loadgen::Drivers {
-    tenbin_loadgen::drivers::all()
+/// Arguments of another program of the project.
+#[derive(Debug, Args)]
+struct ProgramArgs {
+    /// Arguments of that program
+    #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
 }
 
-fn verify(command: &tenbin_verify::Command) -> ExitCode {
-    let setup = tenbin_verify::Setup::this_program(drivers());
-    match tenbin_verify::run(command, &setup, &mut std::io::stdout().lock()) {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => {
-            use std::io::Write as _;
-            let _ = writeln!(std::io::stderr(), "tenbin: {error}");
-            ExitCode::from(error.exit_code())
-        }
-    }
+/// Becomes another program of the project: one beside this program's file, else one in `PATH`.
+///
+/// # Errors
+/// The program is not installed, or cannot be started.
+fn become_program(program: Program, arguments: &ProgramArgs) -> Result<(), String> {
+    let path = program.find().map_err(|error| error.to_string())?;
+    let error = process::Command::new(&path).args(&arguments.arguments).exec();
+    Err(format!("cannot start {}: {error}", path.display()))
 }
 
 fn main() -> ExitCode {
@@ -99,22 +102,11 @@ fn main() -> ExitCode {
         Command::Store(command) => return store::run(&command),
         Command::Sessions(command) => return sessions::run(command),
         Command::Sn(command) => sn::run(&command).map_err(|error| error.to_string()),
-        Command::Loadgen(command) => tenbin_loadgen::run(command, &drivers()).map_err(|error| error.to_string()),
-        Command::Verify(command) => return verify(&command),
         Command::Explain(arguments) => tenbin_explain::run(&arguments).map_err(|error| error.to_string()),
-        Command::Simulate(arguments) => tenbin_simulator::run(&arguments).map_err(|error| error.to_string()),
-        Command::Completions(arguments) => {
-            generate::completions(&arguments, Cli::command()).map_err(|error| error.to_string())
-        }
-        Command::Man(arguments) => generate::manual(&arguments, Cli::command()).map_err(|error| error.to_string()),
+        Command::Loadgen(arguments) => become_program(Program::Loadgen, &arguments),
+        Command::Simulate(arguments) => become_program(Program::Simulate, &arguments),
+        Command::Verify(arguments) => become_program(Program::Verify, &arguments),
+        Command::About(command) => cli::about(&command, Cli::command()).map_err(|error| error.to_string()),
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // Errors go to people, not to the log.
-            use std::io::Write as _;
-            let _ = writeln!(std::io::stderr(), "tenbin: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    cli::end("tenbin", done)
 }

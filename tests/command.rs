@@ -100,10 +100,42 @@ fn completions_and_manual_cover_the_subcommands() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let pages = directory.path().join("man1");
     assert!(tenbin(&["man", pages.to_str().expect("UTF-8")]).status.success());
-    for page in ["tenbin.1", "tenbin-broker.1", "tenbin-store-prune.1"] {
+    for program in ["loadgen", "simulate", "verify"] {
+        assert!(tenbin(&[program, "man", pages.to_str().expect("UTF-8")]).status.success());
+        let script = tenbin(&[program, "completions", "bash"]).stdout;
+        assert!(String::from_utf8_lossy(&script).contains(&format!("tenbin-{program}")), "{program}");
+    }
+    let pages_of_each = [
+        "tenbin.1",
+        "tenbin-broker.1",
+        "tenbin-store-prune.1",
+        "tenbin-loadgen.1",
+        "tenbin-loadgen-run.1",
+        "tenbin-simulate.1",
+        "tenbin-verify.1",
+        "tenbin-verify-run.1",
+    ];
+    for page in pages_of_each {
         let text = std::fs::read_to_string(pages.join(page)).expect(page);
         assert!(text.contains(".SH SYNOPSIS"), "{page}:\n{text}");
     }
+}
+
+#[test]
+fn missing_program_is_named_with_the_command_that_builds_it() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let alone = directory.path().join("tenbin");
+    std::fs::copy(env!("CARGO_BIN_EXE_tenbin"), &alone).expect("a copy");
+    let output = Command::new(&alone).args(["loadgen", "run", "--help"]).env("PATH", "").output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && said.lines().count() == 1, "{said}");
+    for word in ["tenbin-loadgen", "cargo build --release -p tenbin-loadgen"] {
+        assert!(said.contains(word), "{word} is missing in {said}");
+    }
+    // A program in PATH is as good as one beside the file.
+    let beside = std::path::Path::new(env!("CARGO_BIN_EXE_tenbin")).parent().expect("a directory");
+    let output = Command::new(&alone).args(["loadgen", "run", "--help"]).env("PATH", beside).output().expect("it runs");
+    assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).contains("tenbin-loadgen run"));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The driver of `tenbin loadgen run` against the broker: all messages of a plan arrive once and in order.
+//! The driver of `tenbin-loadgen run` against the broker: all messages of a plan arrive once and in order.
 
 mod support;
 

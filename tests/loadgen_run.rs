@@ -1,4 +1,4 @@
-//! `tenbin loadgen run` with the broker that it starts: MQTTLoader's configuration, its summary, and exit codes.
+//! `tenbin-loadgen run` with the broker that it starts: MQTTLoader's configuration, its summary, and exit codes.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! `tenbin loadgen scenario` with the broker that it starts: no QoS 1 message is lost when workers pause, die, leave
+//! `tenbin-loadgen scenario` with the broker that it starts: no QoS 1 message is lost when workers pause, die, leave
 //! and join.
 
 mod support;

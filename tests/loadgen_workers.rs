@@ -1,4 +1,4 @@
-//! Simulated workers, idle connections and connection cuts of `tenbin loadgen run`, against the broker.
+//! Simulated workers, idle connections and connection cuts of `tenbin-loadgen run`, against the broker.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! The command `tenbin verify` with its own broker in namespaces, and the absence of leftovers when it is killed.
+//! The command `tenbin-verify` with its own broker in namespaces, and the absence of leftovers when it is killed.
 //!
 //! Without user namespaces the tests print a line and check nothing.
 #![cfg(target_os = "linux")]

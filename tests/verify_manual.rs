@@ -22,7 +22,7 @@ fn blocks(language: &str) -> Vec<&'static str> {
     rest.filter_map(|rest| rest.split("```").next()).collect()
 }
 
-/// Runs a line in a shell that finds `tenbin`.
+/// Runs a line in a shell that finds the programs.
 fn shell(line: &str, directory: &Path) -> Output {
     let programs = Path::new(TENBIN).parent().expect("a directory");
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
@@ -42,15 +42,15 @@ fn instead(line: &str, directory: &Path) -> Option<(String, String)> {
         return skipped("it downloads");
     }
     let words: Vec<_> = line.split_whitespace().skip_while(|word| word.contains('=')).collect();
-    if let ["tenbin", "verify", "report", results, ..] = words[..] {
+    if let ["tenbin-verify", "report", results, ..] = words[..] {
         let is_there = directory.join(results).exists();
         return if is_there { None } else { skipped("its run was only planned") };
     }
-    let ["tenbin", "verify", "run", file, ..] = words[..] else { return None };
-    let plan = format!("tenbin verify plan {file}");
+    let ["tenbin-verify", "run", file, ..] = words[..] else { return None };
+    let plan = format!("tenbin-verify plan {file}");
     // Variables ahead of the command are prerequisites too.
-    let variables = line.split("tenbin verify").next().unwrap_or_default();
-    let check = shell(&format!("{variables} tenbin verify check {file}"), directory);
+    let variables = line.split("tenbin-verify").next().unwrap_or_default();
+    let check = shell(&format!("{variables} tenbin-verify check {file}"), directory);
     if text(&check).contains("cannot run here") {
         return Some((plan, text(&check)));
     }
@@ -70,7 +70,7 @@ fn commands_of_the_page_work() {
         let name =
             name.filter(|name| name.ends_with(".yaml")).unwrap_or_else(|| panic!("no name of a file in\n{block}"));
         fs::write(directory.join(name), block).expect("a file");
-        let check = shell(&format!("tenbin verify check {name}"), directory);
+        let check = shell(&format!("tenbin-verify check {name}"), directory);
         assert!(check.status.success(), "{name}: {}", text(&check));
     }
     let lines: Vec<_> = blocks("sh").into_iter().flat_map(str::lines).collect();
@@ -115,7 +115,7 @@ fn mistaken_files_start_nothing() {
     let wrong = "systems:\n  broker: { kind: tenbim }\n  pub: { publishes_to: broker }\n";
     fs::write(directory.path().join("wrong.yaml"), wrong).expect("a file");
     for command in ["run wrong.yaml --out results", "plan wrong.yaml", "check wrong.yaml"] {
-        let done = shell(&format!("tenbin verify {command}"), directory.path());
+        let done = shell(&format!("tenbin-verify {command}"), directory.path());
         let text = text(&done);
         assert_eq!(done.status.code(), Some(2), "{command}: {text}");
         assert!(text.contains("wrong.yaml:2:19: unknown kind \"tenbim\"; did you mean \"tenbin\"?"), "{text}");

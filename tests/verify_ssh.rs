@@ -1,4 +1,4 @@
-//! `tenbin verify run` with runtime ssh: two nodes with an `sshd` each, and the machine of the controller, in a lab.
+//! `tenbin-verify run` with runtime ssh: two nodes with an `sshd` each, and the machine of the controller, in a lab.
 //!
 //! Without root, `sshd` or namespaces the tests print a line and check nothing.
 #![cfg(target_os = "linux")]

@@ -11,7 +11,7 @@ use std::process;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use tenbin_simulator::Span;
+use tenbin_kit::Span;
 #[cfg(feature = "dtls")]
 use tenbin_sn_client::DtlsKeys;
 use tenbin_sn_client::{

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::support::{BrokerProcess, Lines, PATIENCE};
 
-/// `tenbin loadgen agent` as a child process on a port of its own; killed when dropped.
+/// `tenbin-loadgen agent` as a child process on a port of its own; killed when dropped.
 pub(crate) struct Agent {
     child: Child,
     lines: Lines,
@@ -43,7 +43,7 @@ impl Drop for Agent {
     }
 }
 
-/// `tenbin loadgen run` on `broker`.
+/// `tenbin-loadgen run` on `broker`.
 pub(crate) fn run(broker: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tenbin"));
     command.args(["loadgen", "run", "--broker", broker]).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -1,4 +1,4 @@
-//! `tenbin loadgen run --agents` with agents that are processes of their own, and over TLS.
+//! `tenbin-loadgen run --agents` with agents that are processes of their own, and over TLS.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -15,7 +15,7 @@ import org.apache.kafka.common.errors.*;
 import org.apache.kafka.common.serialization.*;
 
 /**
- * Clients of Kafka for `tenbin verify`, over Kafka's own client library.
+ * Clients of Kafka for `tenbin-verify`, over Kafka's own client library.
  *
  * <pre>java -cp "JARS/*" KafkaLoad.java ROLE TARGET TOPIC SIZE RATE GROUP RUN</pre>
  *

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Clients of MQTT 3.1.1 at QoS 0 and 1: an example of a client program for `tenbin verify`.
+"""Clients of MQTT 3.1.1 at QoS 0 and 1: an example of a client program for `tenbin-verify`.
 
 docs/VERIFY.md describes the arguments, variables and lines. Only Python is needed.
 """

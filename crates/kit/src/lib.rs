@@ -7,3 +7,6 @@ pub mod files;
 #[cfg(feature = "pem")]
 pub mod pem;
 pub mod programs;
+mod span;
+
+pub use span::Span;

@@ -7,7 +7,7 @@ use crate::error::Error;
 pub struct Helper(Vec<String>);
 
 impl Helper {
-    /// A program and its first arguments, as `/usr/bin/tenbin verify guard`. Use an absolute path.
+    /// A program and its first arguments, as `/usr/bin/tenbin-verify guard`. Use an absolute path.
     pub fn new(program: impl Into<String>, arguments: &[&str]) -> Self {
         let arguments = arguments.iter().map(|argument| (*argument).to_owned());
         Self(std::iter::once(program.into()).chain(arguments).collect())

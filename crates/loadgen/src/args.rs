@@ -21,7 +21,7 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// Measure the four patterns: one broker or several, with one subscriber or a share group on each
     Pattern(PatternArgs),
-    /// Put the same load on several brokers in turn, or on this program's broker with several policies
+    /// Put the same load on several brokers in turn, or on this project's broker with several policies
     Compare(Box<CompareArgs>),
     /// Measure the message rate of one or more brokers, and the processor time they need for it
     Throughput(ThroughputArgs),

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tempfile::NamedTempFile;
+use tenbin_kit::programs::Program;
 
 use crate::LoadgenError;
 
@@ -24,9 +25,9 @@ pub(crate) struct ChildBroker {
 }
 
 impl ChildBroker {
-    /// Starts this program's own broker on a free port, with `policy` instead of its default.
+    /// Starts this project's broker on a free port, with `policy` instead of its default.
     pub(crate) async fn tenbin(policy: Option<&str>) -> Result<Self, LoadgenError> {
-        let program = own_program()?;
+        let program = broker_program()?;
         Self::start(Self::tenbin_command(&program, policy)).await
     }
 
@@ -34,7 +35,7 @@ impl ChildBroker {
     ///
     /// A Mosquitto beside it has unlimited queues, so that shorter queues would compare dropped messages.
     pub(crate) async fn tenbin_with_long_queues(policy: Option<&str>) -> Result<Self, LoadgenError> {
-        let program = own_program()?;
+        let program = broker_program()?;
         let config = config_file(LONG_QUEUES)?;
         let mut command = Self::tenbin_command(&program, policy);
         command.arg("--config").arg(config.path());
@@ -46,7 +47,7 @@ impl ChildBroker {
 
     /// As [`ChildBroker::tenbin`], with `data` as data directory and with this configuration.
     pub(crate) async fn tenbin_with_data(data: &Path, config: Option<&Path>) -> Result<Self, LoadgenError> {
-        let program = own_program()?;
+        let program = broker_program()?;
         let mut command = Command::new(&program);
         command.args(["broker", "--listen", "127.0.0.1:0", "--data"]).arg(data);
         if let Some(config) = config {
@@ -230,8 +231,9 @@ fn find_mosquitto() -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("mosquitto"))
 }
 
-fn own_program() -> Result<PathBuf, LoadgenError> {
-    std::env::current_exe().map_err(|source| LoadgenError::Start { program: "tenbin".into(), source })
+/// Path of this project's broker.
+fn broker_program() -> Result<PathBuf, LoadgenError> {
+    Ok(Program::Tenbin.find()?)
 }
 
 /// A single queue may use all of the memory limit.

@@ -2,6 +2,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::{fmt, io};
 
+use tenbin_kit::programs::NotFound;
 use tenbin_simulator::scenario::ScenarioError;
 
 /// Why a run gave no result. Each error reads as one line.
@@ -18,6 +19,9 @@ pub enum LoadgenError {
     /// A broker program could not be started.
     #[error("cannot start {program}: {source}")]
     Start { program: PathBuf, source: io::Error },
+    /// This project's broker is not installed.
+    #[error(transparent)]
+    NoBroker(#[from] NotFound),
     /// A started broker did not report its address, or never accepted a connection.
     #[error("{program} does not listen after 10 s{}", in_one_line(.said))]
     NotListening { program: PathBuf, said: String },

@@ -39,7 +39,7 @@
 //! # }
 //! ```
 //!
-//! It talks to brokers only over sockets. Without a given broker it starts the program's own `broker` subcommand.
+//! It talks to brokers only over sockets. Without a given broker it starts the program `tenbin`.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -61,7 +61,7 @@ use std::io::{self, Write};
 
 pub use args::{Command, ScenarioArgs, ScenarioCommand};
 pub use error::LoadgenError;
-pub use run::Drivers;
+pub use run::{AgentArgs, Drivers};
 pub use scenario::SlowArgs;
 pub use sweep::{CompareArgs, PatternArgs, ThroughputArgs};
 

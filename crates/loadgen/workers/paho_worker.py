@@ -1,4 +1,4 @@
-"""A worker of `tenbin loadgen scenario --worker-command` with Eclipse Paho's unmodified Python client, version 2.
+"""A worker of `tenbin-loadgen scenario --worker-command` with Eclipse Paho's unmodified Python client, version 2.
 
 It sends no load reports. It acknowledges each message after processing (Paho's manual acknowledgement).
 docs/LOADGEN.md describes its output.

@@ -1,13 +1,14 @@
-//! Command line of `tenbin simulate`.
+//! Command line of `tenbin-simulate`.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use tenbin_kit::cli::About;
 
 use crate::chooser::Chooser;
 
-/// Arguments of `tenbin simulate`.
+/// Arguments of `tenbin-simulate`.
 #[derive(Debug, Clone, Args)]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true, subcommand_negates_reqs = true)]
 pub struct SimulateArgs {
@@ -31,9 +32,11 @@ pub(crate) enum Command {
     Random(RandomArgs),
     /// Fresh scenarios of thirteen families: adaptive and its rivals against a clairvoyant rule
     Families(FamiliesArgs),
+    #[command(flatten)]
+    About(About),
 }
 
-/// Arguments of `tenbin simulate families`.
+/// Arguments of `tenbin-simulate families`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct FamiliesArgs {
     /// Number of scenarios of each family; another --seed gives other ones
@@ -56,7 +59,7 @@ pub(crate) struct FamiliesArgs {
     pub(crate) how: How,
 }
 
-/// Arguments of `tenbin simulate suite`.
+/// Arguments of `tenbin-simulate suite`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SuiteArgs {
     /// Number of random scenarios; another --seed gives other ones
@@ -67,7 +70,7 @@ pub(crate) struct SuiteArgs {
     pub(crate) how: How,
 }
 
-/// Arguments of `tenbin simulate random`.
+/// Arguments of `tenbin-simulate random`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RandomArgs {
     /// Numbers of the scenarios

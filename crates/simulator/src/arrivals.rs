@@ -4,8 +4,9 @@ use std::{fmt, num::NonZeroU32};
 
 use serde::{Deserialize, Serialize};
 use tenbin_balancer::Rng;
+use tenbin_kit::Span;
 
-use crate::{distribution::Distribution, span::Span};
+use crate::distribution::Distribution;
 
 /// Arrival times of messages at the broker, of all publishers together.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]

@@ -2,13 +2,14 @@
 
 use std::{num::NonZeroU32, sync::Arc};
 
+use tenbin_kit::Span;
+
 use crate::{
     arrivals::Arrivals,
     chooser::Chooser,
     plan::Plan,
     scenario::{Scenario, WorkerKind},
     simulation::simulate,
-    span::Span,
 };
 
 /// A message of a measured run.

@@ -27,7 +27,6 @@ mod rules;
 mod runs;
 pub mod scenario;
 mod simulation;
-mod span;
 pub mod suite;
 mod table;
 mod worker;
@@ -42,16 +41,20 @@ use args::{Command, Format, How};
 pub use arrivals::Arrivals;
 pub use central_queue::{Arrival, central_queue};
 pub use chooser::Chooser;
+use clap::Args as _;
 pub use distribution::Distribution;
 pub use error::SimulateError;
 pub use figures::{Extent, Figures, Times, WorkerFigures};
 pub use rules::Rival;
 pub use runs::{Case, run_all};
 pub use scenario::Scenario;
-pub use span::Span;
+pub use tenbin_kit::Span;
 
 /// The policies, those of the caller's own, and the random numbers of [`Arrivals::instants`].
 pub use tenbin_balancer::{Choosers, Policy, Rng};
+
+/// Name of the program.
+pub const PROGRAM: &str = "tenbin-simulate";
 
 /// Runs the command to its end and prints the results to standard output.
 ///
@@ -86,6 +89,10 @@ pub fn run_with(args: &SimulateArgs, own: Choosers, out: &mut dyn Write) -> Resu
         }
         Some(Command::Suite(args)) => suite::run(args, out),
         Some(Command::Families(args)) => suite::run_families(args, out),
+        Some(Command::About(about)) => {
+            let program = SimulateArgs::augment_args(clap::Command::new(PROGRAM).version(env!("CARGO_PKG_VERSION")));
+            Ok(tenbin_kit::cli::about(about, program)?)
+        }
     }
 }
 

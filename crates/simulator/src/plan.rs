@@ -124,7 +124,7 @@ impl<'a> WorkerPlan<'a> {
 
     fn new(scenario: &Scenario, kind: &'a WorkerKind, pings: &mut Rng) -> Self {
         let start = scenario.idle.ns();
-        let from_start = |span: crate::span::Span| Nanos(start + span.ns());
+        let from_start = |span: tenbin_kit::Span| Nanos(start + span.ns());
         let leaving = kind.leaves.map(|at| (at, false)).or(kind.dies.map(|at| (at, true)));
         let mut plan = Self {
             kind,

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 
 use tenbin_balancer::{LoadReport, Nanos};
+use tenbin_kit::Span;
 
 use crate::{
     plan::WorkerPlan,
     rules::Probe,
     scenario::{Acknowledges, EAGER_GAP, Reports},
-    span::Span,
 };
 
 /// Current state of a worker.

@@ -1,4 +1,4 @@
-//! Arguments of `tenbin verify`.
+//! Arguments of `tenbin-verify`.
 
 use std::path::PathBuf;
 
@@ -33,6 +33,9 @@ pub enum Command {
     /// Load processes of faults
     #[command(hide = true)]
     Burden(BurdenArgs),
+    /// Clients of a run, steered at standard input and output
+    #[command(hide = true)]
+    Agent(tenbin_loadgen::AgentArgs),
     /// A relay to a program outside of the lab
     #[command(hide = true)]
     Relay(RelayArgs),
@@ -80,7 +83,7 @@ pub struct RelayArgs {
 /// Arguments that choose files and variants.
 #[derive(Debug, Clone, Args)]
 pub struct FileArgs {
-    /// Templates (YAML), or names of ready verifications, which `tenbin verify list` shows
+    /// Templates (YAML), or names of ready verifications, which `tenbin-verify list` shows
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
 

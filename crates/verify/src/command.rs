@@ -1,4 +1,4 @@
-//! The command `tenbin verify`.
+//! The commands of `tenbin-verify`.
 
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -71,6 +71,9 @@ pub enum Error {
     /// The remote end of ssh cannot go on.
     #[error("node: {0}")]
     Node(String),
+    /// Clients of a run cannot go on.
+    #[error("{0}")]
+    Agent(String),
     /// A system did not say which instance leads.
     #[error("no leader known: {0}")]
     Probe(String),
@@ -87,7 +90,7 @@ impl Error {
     /// Exit code: 2 for unreadable files and arguments, else 1.
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::Output(_) | Self::Results { .. } | Self::Probe(_) | Self::Node(_) => 1,
+            Self::Output(_) | Self::Results { .. } | Self::Probe(_) | Self::Node(_) | Self::Agent(_) => 1,
             Self::Unreadable { .. }
             | Self::Mistakes(_)
             | Self::UnknownVariant { .. }
@@ -126,6 +129,10 @@ pub fn run(command: &Command, setup: &Setup, out: &mut dyn Write) -> Result<u8, 
             return Ok(u8::from(!crate::probe::answers(address, *mqtt)));
         }
         Command::Burden(args) => crate::burden::run(args)?,
+        Command::Agent(args) => {
+            tenbin_loadgen::run_to(tenbin_loadgen::Command::Agent(args.clone()), &setup.drivers, out)
+                .map_err(|error| Error::Agent(error.to_string()))?
+        }
         Command::Plan(PlanArgs { file, json }) => {
             for (index, plan) in file.plans()?.iter().enumerate() {
                 if *json {
@@ -222,8 +229,7 @@ fn check_files(files: &[PathBuf], out: &mut dyn Write) -> Result<(), Error> {
         for template in read(path)? {
             let plan = Plan::new(&template, None)?;
             members.extend(plan.members.iter().cloned());
-            let missing: Vec<_> =
-                plan.needs_here().filter_map(|need| Some(format!("{need}: {}", missing(need)?))).collect();
+            let missing = plan.lacks();
             let verdict = if missing.is_empty() { "can run here" } else { "is valid, and cannot run here" };
             writeln!(out, "{}, variant {}: {verdict}", plan.name, plan.variant)?;
             for line in missing {
@@ -278,7 +284,7 @@ mod tests {
 
     fn output(command: &Command) -> Result<String, Error> {
         let mut out = Vec::new();
-        let setup = Setup { drivers: tenbin_loadgen::Drivers::none(), tenbin: None };
+        let setup = Setup { drivers: tenbin_loadgen::Drivers::none(), program: None };
         run(command, &setup, &mut out).map(|_| String::from_utf8(out).unwrap())
     }
 

@@ -2,8 +2,15 @@
 
 use std::io::{self, Write};
 
+#[cfg(target_os = "linux")]
+use tenbin_kit::programs::Program;
+
 use crate::docker;
+#[cfg(target_os = "linux")]
+use crate::plan::Node;
 use crate::plan::{Client, ConfigFile, Instance, Plan, PlannedAction};
+#[cfg(target_os = "linux")]
+use crate::runtime::nodes::{Ssh, hash_of};
 use crate::systems::{self, Line};
 use crate::template::{Expect, Role, Runtime, StartBy, WarmUp};
 use crate::units::Time;
@@ -170,18 +177,7 @@ pub(crate) fn setup(plan: &Plan) -> Vec<(String, String)> {
         }
         Runtime::Ssh => {
             #[cfg(target_os = "linux")]
-            let hash = crate::runtime::nodes::own_hash().unwrap_or_else(|reason| format!("({reason})"));
-            for node in &plan.nodes {
-                let name = &node.name;
-                #[cfg(target_os = "linux")]
-                let [copy, start] = crate::runtime::nodes::Ssh::new(plan, node).shown(&hash);
-                #[cfg(not(target_os = "linux"))]
-                let [copy, start] = [String::new(), String::new()];
-                let kept = format!("none: {name} keeps the program, for later runs of the same version");
-                steps.push((format!("copy this program to {name}, unless it is there: {copy}"), kept));
-                let ends = format!("close its input; {name} then undoes all changes of its own");
-                steps.push((format!("start the remote end on {name}: {start}"), ends));
-            }
+            steps.extend(plan.nodes.iter().flat_map(|node| steps_of_node(plan, node)));
             for (place, node) in plan.nodes.iter().enumerate() {
                 for other in &plan.nodes[place + 1..] {
                     let step = format!("join {} to {} ({}) by a trunk over TCP", other.name, node.name, node.address);
@@ -223,6 +219,23 @@ pub(crate) fn setup(plan: &Plan) -> Vec<(String, String)> {
             format!("send SIGTERM to {}, and SIGKILL if it is still there", instance.name),
         ));
     }
+    steps
+}
+
+/// Steps that prepare a node and start its remote end, each with its undo.
+#[cfg(target_os = "linux")]
+fn steps_of_node(plan: &Plan, node: &Node) -> Vec<(String, String)> {
+    let (name, ssh) = (&node.name, Ssh::new(plan, node));
+    let hash = |program| hash_of(program).unwrap_or_else(|reason| format!("({reason})"));
+    let programs = [Some(Program::Verify), plan.starts_tenbin().then_some(Program::Tenbin)];
+    let copy = |program: Program| {
+        let copy = ssh.shown_copy(program, &hash(program));
+        let kept = format!("none: {name} keeps the program, for later runs of the same version");
+        (format!("copy {} to {name}, unless it is there: {copy}", program.name()), kept)
+    };
+    let mut steps: Vec<_> = programs.into_iter().flatten().map(copy).collect();
+    let ends = format!("close its input; {name} then undoes all changes of its own");
+    steps.push((format!("start the remote end on {name}: {}", ssh.shown_start(&hash(Program::Verify))), ends));
     steps
 }
 

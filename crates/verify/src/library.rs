@@ -15,7 +15,7 @@ macro_rules! ready {
 /// Their observed outcomes.
 pub(crate) const EXPECTED: &str = include_str!("../../../verifications/expected.toml");
 
-/// All of them, in the order of `tenbin verify list`.
+/// All of them, in the order of `tenbin-verify list`.
 pub(crate) const ALL: [Ready; 20] = ready![
     "kill-qos1",
     "kill-qos1-others",

@@ -4,17 +4,16 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use tenbin_lab::Helper;
 use tenbin_lab::journal::{self, Journal, Undo};
 
 use crate::command::Error;
 use crate::results::RunVerdict;
+use crate::runtime::Programs;
 
 /// Opens the journal of a run, whose working files will be in `work`: they are removed even if this program is killed. None
-/// without the program `tenbin`, which the second guard needs.
-pub(crate) fn journal(tenbin: Option<&Path>, results: &Path, work: &Path) -> Result<Option<Journal>, String> {
-    let Some(tenbin) = tenbin else { return Ok(None) };
-    let helper = Helper::new(tenbin.display().to_string(), &["verify", "guard"]);
+/// without this program's path, which the second guard needs.
+pub(crate) fn journal(programs: Option<&Programs>, results: &Path, work: &Path) -> Result<Option<Journal>, String> {
+    let Some(helper) = programs.map(Programs::helper) else { return Ok(None) };
     let open = || -> Result<Journal, tenbin_lab::Error> {
         let journal = Journal::open(&helper, results)?;
         journal.record(Undo::Remove { path: work.to_owned() })?;

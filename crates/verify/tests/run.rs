@@ -62,7 +62,7 @@ fn template(broker: &str) -> String {
 }
 
 fn setup() -> Setup {
-    Setup { drivers: tenbin_loadgen::drivers::all(), tenbin: None }
+    Setup { drivers: tenbin_loadgen::drivers::all(), program: None }
 }
 
 fn run(file: &Path, out: &Path) -> (u8, String) {

@@ -69,7 +69,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "HOST[:PORT]", help_heading = "Load")]
     pub(crate) ntp: Option<String>,
 
-    /// Spread the clients over these agents (tenbin loadgen agent)
+    /// Spread the clients over these agents (tenbin-loadgen agent)
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', help_heading = "Load")]
     pub(crate) agents: Vec<String>,
 

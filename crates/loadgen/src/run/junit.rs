@@ -29,7 +29,7 @@ pub(crate) fn write(out: &mut dyn Write, outcome: &Outcome, checks: &[Check]) ->
         fault: (!check.holds).then(|| Fault::Failure(check.found())),
     };
     let suite = TestSuite {
-        name: "tenbin loadgen run".to_owned(),
+        name: "tenbin-loadgen run".to_owned(),
         cases: checks.iter().map(case).collect(),
         seconds: outcome.seconds,
         output: outcome.notes.join("\n"),
@@ -117,7 +117,7 @@ pub(crate) fn write_error(out: &mut dyn Write, error: &LoadgenError) -> io::Resu
     let error = escape(&error.to_string());
     writeln!(out, r#"<?xml version="1.0" encoding="UTF-8"?>"#)?;
     writeln!(out, r#"<testsuites tests="1" failures="0" errors="1">"#)?;
-    writeln!(out, r#"  <testsuite name="tenbin loadgen run" tests="1" failures="0" errors="1" skipped="0">"#)?;
+    writeln!(out, r#"  <testsuite name="tenbin-loadgen run" tests="1" failures="0" errors="1" skipped="0">"#)?;
     writeln!(out, r#"    <testcase classname="loadgen.run" name="the run">"#)?;
     writeln!(out, r#"      <error type="run" message="{error}">{error}</error>"#)?;
     writeln!(out, "    </testcase>\n  </testsuite>\n</testsuites>")

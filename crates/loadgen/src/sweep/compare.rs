@@ -1,4 +1,4 @@
-//! `compare`: the same load on several brokers, or on this program's broker with several policies.
+//! `compare`: the same load on several brokers, or on this project's broker with several policies.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "BROKER,…", group = "what")]
     brokers: Option<TargetList>,
 
-    /// Policies of this program's broker, which is started for each run
+    /// Policies of this project's broker, which is started for each run
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', group = "what")]
     policies: Vec<String>,
 

@@ -3,10 +3,9 @@ use std::sync::Arc;
 use tenbin_balancer::{Acknowledged, Choosers, Dispatch, Group, LoadReport, MemberId, MemberLoad, Nanos, Rng, Rules};
 
 use super::{Feedback, Rule};
-use crate::{
-    plan::{Message, WorkerPlan},
-    span::Span,
-};
+use tenbin_kit::Span;
+
+use crate::plan::{Message, WorkerPlan};
 
 /// A share group of the real balancer, with all calls as a broker would make them.
 pub(super) struct Balancer {

@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 use error::Fault;
 pub use error::ScenarioError;
 
-use crate::{arrivals::Arrivals, distribution::Distribution, span::Span};
+use tenbin_kit::Span;
+
+use crate::{arrivals::Arrivals, distribution::Distribution};
 
 /// One share group with its workers and publishers, as a TOML file. Unknown keys are errors.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

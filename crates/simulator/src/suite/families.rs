@@ -7,6 +7,8 @@ use std::{io::Write, str::FromStr};
 use tenbin_balancer::{Policy, Rng};
 
 use super::random::{Luck, count};
+use tenbin_kit::Span;
+
 use crate::{
     SimulateError,
     args::{FamiliesArgs, Format},
@@ -17,7 +19,6 @@ use crate::{
     rules::Rival,
     runs::{Case, run_all},
     scenario::{Churn, Pause, Pings, Scenario, Step, WorkerKind},
-    span::Span,
 };
 
 /// The difficulty of a scenario.
@@ -192,7 +193,7 @@ fn with_difficulty(kind: WorkerKind, family: Family, length_ms: f64, luck: &mut 
     }
 }
 
-/// Runs `tenbin simulate families`.
+/// Runs `tenbin-simulate families`.
 pub(crate) fn run(args: &FamiliesArgs, out: &mut dyn Write) -> Result<(), SimulateError> {
     let families = args.family.map_or_else(|| Family::ALL.to_vec(), |family| vec![family]);
     let seeds = || (0..args.each).map(|index| super::random_seed(args.how.seed, index));

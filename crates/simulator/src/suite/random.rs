@@ -3,12 +3,12 @@
 use std::num::NonZeroU32;
 
 use tenbin_balancer::Rng;
+use tenbin_kit::Span;
 
 use crate::{
     arrivals::Arrivals,
     distribution::Distribution,
     scenario::{Scenario, WorkerKind},
-    span::Span,
 };
 
 /// The scenario of this seed: 3 to 16 workers whose speeds differ by up to a factor of twenty, at QoS 0, 50 to 95 %

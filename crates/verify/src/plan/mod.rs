@@ -17,6 +17,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use tenbin_kit::programs::Program;
 use tenbin_loadgen::run::Version;
 
 use crate::judge::assertion::Assertion;
@@ -290,6 +291,19 @@ impl Plan {
     pub fn needs_here(&self) -> impl Iterator<Item = &Need> {
         let own = need_of_runtime(self.runtime);
         self.needs.iter().filter(move |need| self.runtime != Runtime::Ssh || own.contains(need))
+    }
+
+    /// Prerequisites that this machine lacks, each with a correction.
+    pub fn lacks(&self) -> Vec<String> {
+        let needs = self.needs_here().filter_map(|need| Some(format!("{need}: {}", missing(need)?)));
+        let broker = self.starts_tenbin().then(|| Program::Tenbin.find().err()).flatten();
+        needs.chain(broker.map(|error| error.to_string())).collect()
+    }
+
+    /// True if an instance is the broker of this project.
+    pub(crate) fn starts_tenbin(&self) -> bool {
+        let is_tenbin = |one: &Instance| one.kind == Kind::Tenbin && matches!(one.start, StartBy::Kind);
+        self.instances.iter().any(is_tenbin)
     }
 
     /// Prerequisites of each node.

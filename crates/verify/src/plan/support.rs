@@ -119,7 +119,7 @@ pub fn missing(need: &Need) -> Option<String> {
             (!installed::has(name)).then_some(how)
         }
         Need::KafkaJars => installed::kafka_jars().err(),
-        Need::Variable(name) => env::var_os(name).is_none().then(|| format!("set it: {name}=… tenbin verify …")),
+        Need::Variable(name) => env::var_os(name).is_none().then(|| format!("set it: {name}=… tenbin-verify …")),
         Need::Libfaketime => {
             let is_there = ["lib", "lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu"]
                 .iter()

@@ -23,7 +23,7 @@ pub(super) fn report(all: &[Results]) -> Report {
     sections.push(how_to_repeat(all));
     let names = if all.len() == 1 { names[0].to_owned() } else { format!("comparison of {}", names.join(", ")) };
     Report {
-        title: format!("tenbin verify · {names}"),
+        title: format!("tenbin-verify · {names}"),
         headline: title.unwrap_or_else(|| names.clone()),
         origin: first.origin.clone(),
         sections,

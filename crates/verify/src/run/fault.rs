@@ -174,10 +174,8 @@ fn run(stage: &Stage, lines: &[(String, Line)]) -> Result<(), String> {
 fn loads(stage: &Stage, names: &[String], arguments: &[String]) -> Result<Undo, String> {
     let mut started = Vec::new();
     for name in names {
-        let mut all = vec!["verify".to_owned(), "burden".to_owned()];
-        all.push(stage.world.data(name).display().to_string());
-        all.extend(arguments.iter().cloned());
-        let line = Line::new(stage.world.tenbin(name).display().to_string(), all);
+        let all = ["burden".to_owned(), stage.world.data(name).display().to_string()];
+        let line = stage.world.programs(name).verify(all.into_iter().chain(arguments.iter().cloned()));
         started.push(stage.world.spawn_beside(name, &line, &stage.log(&format!("{name}.load")))?);
     }
     Ok(Undo::End(started))

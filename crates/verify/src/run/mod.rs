@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use tenbin_kit::programs::Program;
 use tenbin_loadgen::Drivers;
 use tenbin_loadgen::run::{Fault as Outcome, TestCase, TestSuite};
 
@@ -30,10 +31,11 @@ pub(crate) use stage::LOGS;
 
 use crate::args::RunArgs;
 use crate::command::Error;
-use crate::plan::{Node, Plan, missing};
+use crate::plan::{Node, Plan};
 use crate::recorded::{self, Recorded};
 use crate::report;
 use crate::results::{RunVerdict, VariantVerdict, Verdict};
+use crate::runtime::Programs;
 use crate::template::Runtime;
 
 /// First part of the names of working directories, below that of temporary files.
@@ -44,19 +46,20 @@ pub(crate) const WORK: &str = "tenbin-verify-";
 pub struct Setup {
     /// Drivers of clients in this process.
     pub drivers: Drivers,
-    /// This program, with the subcommands `broker`, `loadgen agent` and `verify`. Without it all clients run in this
-    /// process, and only the runtime `processes` works.
-    pub tenbin: Option<PathBuf>,
+    /// Path of the program `tenbin-verify`. Without it all clients run in this process, and only the runtime `processes`
+    /// works.
+    pub program: Option<PathBuf>,
 }
 
 impl Setup {
-    /// The running program, with these drivers.
-    pub fn this_program(drivers: Drivers) -> Self {
-        Self { drivers, tenbin: std::env::current_exe().ok() }
+    /// The running program `tenbin-verify`, with these drivers.
+    pub fn installed(drivers: Drivers) -> Self {
+        Self { drivers, program: std::env::current_exe().ok() }
     }
 
-    fn tenbin(&self) -> PathBuf {
-        self.tenbin.clone().unwrap_or_else(|| PathBuf::from("tenbin"))
+    fn programs(&self) -> Programs {
+        let verify = self.program.clone().unwrap_or_default();
+        Programs { verify, tenbin: Program::Tenbin.find().unwrap_or_default() }
     }
 }
 
@@ -132,12 +135,12 @@ fn one_run(
     is_interrupted: &AtomicBool,
 ) -> Result<RunVerdict, Error> {
     let failed = |error: String| Ok(RunVerdict::failed(number, plan.seed, error, &plan.assertions));
-    let lacks: Vec<_> = plan.needs_here().filter_map(|need| Some(format!("{need}: {}", missing(need)?))).collect();
+    let lacks = plan.lacks();
     if !lacks.is_empty() {
         return failed(format!("missing {}", lacks.join("; ")));
     }
-    if setup.tenbin.is_none() && plan.runtime != Runtime::Processes {
-        return failed(format!("runtime {} needs the program tenbin", plan.runtime.name()));
+    if setup.program.is_none() && plan.runtime != Runtime::Processes {
+        return failed(format!("runtime {} needs the program tenbin-verify", plan.runtime.name()));
     }
     #[cfg(target_os = "linux")]
     if let Err(reason) = crate::relay::check(plan, &args.allow_hosts) {
@@ -148,8 +151,11 @@ fn one_run(
     // Sockets in it have short paths, which a directory of results may not have. Nobody else has this name.
     let name = format!("{WORK}{:016x}", RandomState::new().build_hasher().finish());
     #[cfg(target_os = "linux")]
-    let journal = match crate::restore::journal(setup.tenbin.as_deref(), &directory, &std::env::temp_dir().join(&name))
-    {
+    let journal = match crate::restore::journal(
+        setup.program.is_some().then(|| setup.programs()).as_ref(),
+        &directory,
+        &std::env::temp_dir().join(&name),
+    ) {
         Ok(journal) => journal.map(Arc::new),
         Err(error) => return failed(error),
     };
@@ -263,7 +269,7 @@ fn junit(verdict: &Verdict, seconds: f64) -> Result<Vec<u8>, Error> {
             }
         }
     }
-    let suite = TestSuite { name: format!("tenbin verify {}", verdict.name), cases, seconds, output: String::new() };
+    let suite = TestSuite { name: format!("tenbin-verify {}", verdict.name), cases, seconds, output: String::new() };
     let mut bytes = Vec::new();
     suite.write(&mut bytes)?;
     Ok(bytes)

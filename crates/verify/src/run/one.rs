@@ -336,7 +336,7 @@ fn world(setup: &Setup, plan: &Plan, place: &Place<'_>) -> Result<Box<dyn World>
     let site = Site {
         work: place.work,
         results: place.directory,
-        tenbin: &setup.tenbin(),
+        programs: &setup.programs(),
         #[cfg(target_os = "linux")]
         journal: place.journal,
     };
@@ -353,16 +353,15 @@ fn world(setup: &Setup, plan: &Plan, place: &Place<'_>) -> Result<Box<dyn World>
 
 /// One agent for each entry of clients, on its machine. None without this program: then all clients are in this process.
 fn agents(setup: &Setup, plan: &Plan, stage: &Stage) -> Result<Vec<AgentStream>, String> {
-    if setup.tenbin.is_none() {
+    if setup.program.is_none() {
         return match plan.clients.iter().find(|client| client.program != plan.clients[0].program) {
             None => Ok(Vec::new()),
-            Some(client) => Err(format!("{} has another program, which needs the program tenbin", client.name)),
+            Some(client) => Err(format!("{} has another program, which needs the program tenbin-verify", client.name)),
         };
     }
     let mut agents = Vec::new();
     for client in &plan.clients {
-        let tenbin = stage.world.tenbin(&client.machine).display().to_string();
-        let line = Line::new(tenbin, ["loadgen", "agent", "--stdio"]).on(&client.cpus);
+        let line = stage.world.programs(&client.machine).verify(["agent", "--stdio"]).on(&client.cpus);
         let line = Line { environment: stage.environment(client)?, ..line };
         let started = stage.world.spawn_with_stream(&client.machine, &line, &stage.log(&client.name));
         let (process, stream) = started.map_err(|reason| format!("{}: {reason}", client.name))?;

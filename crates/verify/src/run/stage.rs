@@ -201,8 +201,8 @@ impl Stage {
         let mut reason = String::new();
         // An instance that is away or paused cannot answer; another one can.
         for instance in instances {
-            let tenbin = self.world.tenbin(&instance.machine);
-            let output = match (&own, system.and_then(|system| system.probe(instances, &tenbin))) {
+            let programs = self.world.programs(&instance.machine);
+            let output = match (&own, system.and_then(|system| system.probe(instances, &programs))) {
                 (Some(own), _) => self.world.exec(&instance.machine, own)?,
                 (None, Some(line)) => self.world.exec_beside(&instance.machine, &line)?,
                 (None, None) => return Ok(None),
@@ -236,7 +236,7 @@ impl Stage {
     fn prepare(&self, instance: &Instance) -> Result<Startup, String> {
         let all = self.plan.instances.iter().filter(|other| other.system == instance.system).collect::<Vec<_>>();
         let (files, results) = self.directories(&instance.name)?;
-        let (data, tenbin) = (self.world.data(&instance.machine), self.world.tenbin(&instance.machine));
+        let (data, programs) = (self.world.data(&instance.machine), self.world.programs(&instance.machine));
         let place = Place {
             instance,
             all: &all,
@@ -244,7 +244,7 @@ impl Stage {
             files: &files,
             results: &results,
             data: &data,
-            tenbin: &tenbin,
+            tenbin: &programs.tenbin,
         };
         let mut startup = systems::startup(&place)?;
         let skews = |action: &crate::plan::PlannedAction| matches!(action.fault, Fault::ClockSkew { .. });
@@ -346,8 +346,8 @@ impl Stage {
         if self.world.listen() == "127.0.0.1" {
             return Ok(crate::probe::answers(&address, mqtt));
         }
-        let arguments = ["verify", "await-port", &address].into_iter().chain(mqtt.then_some("--mqtt"));
-        let line = Line::new(self.world.tenbin(&instance.machine).display().to_string(), arguments);
+        let arguments = ["await-port", &address].into_iter().chain(mqtt.then_some("--mqtt"));
+        let line = self.world.programs(&instance.machine).verify(arguments);
         Ok(self.world.exec_beside(&instance.machine, &line)?.is_success)
     }
 

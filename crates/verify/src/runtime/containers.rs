@@ -59,7 +59,7 @@ impl Containers {
             host: Arc::new(Processes::new(site)),
         };
         if !containers.instances.is_empty() {
-            let journal = site.journal.ok_or("containers need the program tenbin")?;
+            let journal = site.journal.ok_or("containers need the program tenbin-verify")?;
             journal.record(Undo::Run { line: containers.run().remove() }).map_err(|error| error.to_string())?;
         }
         Ok(containers)

@@ -123,7 +123,7 @@ impl Limits {
     }
 
     fn journal(&self) -> Result<&Journal, String> {
-        self.journal.as_deref().ok_or_else(|| "limits need the program tenbin".to_owned())
+        self.journal.as_deref().ok_or_else(|| "limits need the program tenbin-verify".to_owned())
     }
 
     /// The group in which groups of the run are made, with its controllers on.

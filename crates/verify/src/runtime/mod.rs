@@ -31,14 +31,36 @@ use crate::systems::Line;
 /// Directory for files that instances and clients leave, in the results of a run.
 pub(crate) const FILES: &str = "files";
 
+/// Paths of this project's programs on a machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Programs {
+    /// This program, which also is the lab's helper, the agent of a client and the load of a fault.
+    pub(crate) verify: PathBuf,
+    /// The broker; empty if it is not installed.
+    pub(crate) tenbin: PathBuf,
+}
+
+impl Programs {
+    /// The command line of this program with `arguments`.
+    pub(crate) fn verify<A: Into<String>>(&self, arguments: impl IntoIterator<Item = A>) -> Line {
+        Line::new(self.verify.display().to_string(), arguments)
+    }
+
+    /// This program as the helper of a lab.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn helper(&self) -> tenbin_lab::Helper {
+        tenbin_lab::Helper::new(self.verify.display().to_string(), &["guard"])
+    }
+}
+
 /// Surroundings of a run on this machine.
 pub(crate) struct Site<'a> {
     /// Directory of its working files.
     pub(crate) work: &'a Path,
     /// Directory of its results.
     pub(crate) results: &'a Path,
-    /// This program.
-    pub(crate) tenbin: &'a Path,
+    /// Programs of this project.
+    pub(crate) programs: &'a Programs,
     /// Undos of changes outside of the lab.
     #[cfg(target_os = "linux")]
     pub(crate) journal: Option<&'a std::sync::Arc<tenbin_lab::journal::Journal>>,
@@ -55,8 +77,8 @@ pub(crate) trait World: Send + Sync {
     /// Makes the directories for the files of an instance or client, and for its own results.
     fn directories(&self, name: &str) -> Result<(PathBuf, PathBuf), String>;
 
-    /// This program, as the machine sees it.
-    fn tenbin(&self, machine: &str) -> PathBuf;
+    /// Programs of this project, as the machine sees them.
+    fn programs(&self, machine: &str) -> Programs;
 
     /// Writes a file of a machine, and makes its directory. `mode` is the one of a file that it is a copy of.
     fn write(&self, machine: &str, path: &Path, content: &[u8], mode: Option<u32>) -> Result<(), String> {

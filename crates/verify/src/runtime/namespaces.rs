@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tenbin_lab::{Command, Disk, Helper, Impairment, Lab, Machine, Process, Rate, Shape, Signal};
+use tenbin_lab::{Command, Disk, Impairment, Lab, Machine, Process, Rate, Shape, Signal};
 
 use super::containers::Containers;
 use super::limits::Limits;
-use super::{LinkCount, LinkFault, Output, Proc, Site, Usage, World, directories_here};
+use super::{LinkCount, LinkFault, Output, Proc, Programs, Site, Usage, World, directories_here};
 use crate::groups::Limit;
 use crate::plan::Plan;
 use crate::relay;
@@ -27,7 +27,7 @@ pub(crate) struct Namespaces {
     elsewhere: HashMap<String, Vec<String>>,
     work: PathBuf,
     results: PathBuf,
-    tenbin: PathBuf,
+    programs: Programs,
     faults: Mutex<(u64, HashMap<u64, Impairment>)>,
 }
 
@@ -35,12 +35,11 @@ impl Namespaces {
     /// Starts the lab of `plan`. This program lends itself as helper. With `node`, only the machines of that node are
     /// here, and the others come by [`Namespaces::join`].
     pub(crate) fn start(plan: &Plan, site: &Site<'_>, node: Option<&str>) -> Result<Self, String> {
-        let helper = Helper::new(site.tenbin.display().to_string(), &["verify", "guard"]);
         let elsewhere = elsewhere(plan, node);
         let is_elsewhere = |name: &str| elsewhere.values().flatten().any(|other| other == name);
         let containers = Containers::prepare(plan, site)?;
         let limits = Limits::prepare(plan, site, |name| containers.has(name) || is_elsewhere(name))?;
-        let lab = Lab::builder(helper, site.work).seed(plan.seed).start().map_err(text)?;
+        let lab = Lab::builder(site.programs.helper(), site.work).seed(plan.seed).start().map_err(text)?;
         let mut machines = Vec::new();
         for planned in &plan.machines {
             let name = &planned.name;
@@ -53,13 +52,13 @@ impl Namespaces {
             let named = |error: String| format!("{name}: {error}");
             let machine = made.map_err(|error| named(error.to_string()))?;
             if let Some(address) = planned.relays.as_ref().filter(|_| is_here) {
-                relay(&machine, address, site.tenbin).map_err(named)?;
+                relay(&machine, address, &site.programs.verify).map_err(named)?;
             }
             machines.push(machine);
         }
-        let [work, results, tenbin] = [site.work, site.results, site.tenbin].map(Path::to_owned);
+        let ([work, results], programs) = ([site.work, site.results].map(Path::to_owned), site.programs.clone());
         let faults = Mutex::default();
-        Ok(Self { lab, machines, containers, limits, elsewhere, work, results, tenbin, faults })
+        Ok(Self { lab, machines, containers, limits, elsewhere, work, results, programs, faults })
     }
 
     /// Joins the machines of another node by a connection to it.
@@ -99,9 +98,9 @@ fn disk(plan: &Plan, machine: &str) -> Option<Disk> {
 }
 
 /// Starts the relay of a machine to a program outside of the lab.
-fn relay(machine: &Machine, address: &str, tenbin: &Path) -> Result<(), String> {
+fn relay(machine: &Machine, address: &str, program: &Path) -> Result<(), String> {
     let port = port(address).to_string();
-    let command = Command::new(tenbin).args(["verify", "relay", &port]);
+    let command = Command::new(program).args(["relay", &port]);
     let (_, stream) = machine.spawn_with_stream(&command).map_err(text)?;
     relay::serve(stream, address.to_owned())
 }
@@ -128,8 +127,8 @@ impl World for Namespaces {
         directories_here(&self.work, &self.results, name)
     }
 
-    fn tenbin(&self, _: &str) -> PathBuf {
-        self.tenbin.clone()
+    fn programs(&self, _: &str) -> Programs {
+        self.programs.clone()
     }
 
     fn spawn(&self, machine: &str, line: &Line, log: &Path) -> Result<Box<dyn Proc>, String> {

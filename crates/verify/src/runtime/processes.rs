@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use super::{Output, Proc, Site, World, directories_here};
+use super::{Output, Proc, Programs, Site, World, directories_here};
 use crate::systems::Line;
 
 /// Processes of this machine.
 pub(crate) struct Processes {
     directory: PathBuf,
     results: PathBuf,
-    tenbin: PathBuf,
+    programs: Programs,
     started: Mutex<Vec<Arc<Local>>>,
 }
 
@@ -32,8 +32,8 @@ struct Local {
 impl Processes {
     /// Machines with their data in the working directory of `site`.
     pub(crate) fn new(site: &Site<'_>) -> Self {
-        let [directory, results, tenbin] = [site.work, site.results, site.tenbin].map(Path::to_owned);
-        Self { directory, results, tenbin, started: Mutex::default() }
+        let [directory, results] = [site.work, site.results].map(Path::to_owned);
+        Self { directory, results, programs: site.programs.clone(), started: Mutex::default() }
     }
 
     fn start(&self, machine: &str, line: &Line, out: Stdio, input: Stdio, log: &Path) -> Result<Arc<Local>, String> {
@@ -81,8 +81,8 @@ impl World for Processes {
         directories_here(&self.directory, &self.results, name)
     }
 
-    fn tenbin(&self, _: &str) -> PathBuf {
-        self.tenbin.clone()
+    fn programs(&self, _: &str) -> Programs {
+        self.programs.clone()
     }
 
     fn spawn(&self, machine: &str, line: &Line, log: &Path) -> Result<Box<dyn Proc>, String> {

@@ -36,8 +36,8 @@ impl System for Kafka {
         })
     }
 
-    fn probe(&self, instances: &[&Instance], tenbin: &std::path::Path) -> Option<Line> {
-        Some(probe(instances, tenbin))
+    fn probe(&self, instances: &[&Instance], programs: &crate::runtime::Programs) -> Option<Line> {
+        Some(probe(instances, programs))
     }
 }
 

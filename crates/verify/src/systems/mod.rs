@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::docker;
 use crate::kind::Kind;
 use crate::plan::Instance;
+use crate::runtime::Programs;
 use crate::template::{Ready, StartBy};
 use crate::variables;
 
@@ -33,8 +34,8 @@ pub(crate) trait System: Sync {
 
     /// Command that prints the name of the leading instance of `instances`, which form one system. It runs on the machine
     /// of one of them. `None` if the kind has no leader.
-    fn probe(&self, instances: &[&Instance], tenbin: &Path) -> Option<Line> {
-        let _ = (instances, tenbin);
+    fn probe(&self, instances: &[&Instance], programs: &Programs) -> Option<Line> {
+        let _ = (instances, programs);
         None
     }
 }
@@ -54,7 +55,7 @@ pub(crate) struct Place<'a> {
     pub(crate) results: &'a Path,
     /// Directory for its data, which is empty at the first start and kept for later ones.
     pub(crate) data: &'a Path,
-    /// This program.
+    /// The broker of this project.
     pub(crate) tenbin: &'a Path,
 }
 
@@ -154,12 +155,12 @@ pub(crate) fn system(kind: Kind) -> Result<&'static dyn System, String> {
     }
 }
 
-/// The probe of a kind that this program can ask: `tenbin verify probe KIND NAME=HOST:PORT …`.
-fn probe(instances: &[&Instance], tenbin: &Path) -> Line {
+/// The probe of a kind that this program can ask: `tenbin-verify probe KIND NAME=HOST:PORT …`.
+fn probe(instances: &[&Instance], programs: &Programs) -> Line {
     let kind = instances.first().map_or("", |instance| instance.kind.name());
     let doors = instances.iter().map(|instance| format!("{}={}", instance.name, instance.door));
-    let arguments = ["verify", "probe", kind].map(String::from).into_iter().chain(doors);
-    Line::new(tenbin.display().to_string(), arguments)
+    let arguments = ["probe", kind].map(String::from).into_iter().chain(doors);
+    programs.verify(arguments)
 }
 
 /// The startup of an instance: that of its kind, or the template's command, with the template's own readiness,

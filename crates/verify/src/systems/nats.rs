@@ -24,8 +24,8 @@ impl System for Jetstream {
         Ok(startup(place, rest, jetstream))
     }
 
-    fn probe(&self, instances: &[&Instance], tenbin: &std::path::Path) -> Option<Line> {
-        Some(probe(instances, tenbin))
+    fn probe(&self, instances: &[&Instance], programs: &crate::runtime::Programs) -> Option<Line> {
+        Some(probe(instances, programs))
     }
 }
 

@@ -364,7 +364,7 @@ pub(super) fn protocol(version: Version) -> ProtocolVersion {
 
 /// Payload of all Wills of a run, by which the run recognizes them.
 pub(super) fn will_payload(tag: u16) -> Vec<u8> {
-    format!("tenbin loadgen will {tag:04x}").into_bytes()
+    format!("tenbin-loadgen will {tag:04x}").into_bytes()
 }
 
 fn will(options: &WillOptions, tag: u16) -> Result<Will, LoadgenError> {

@@ -1,4 +1,4 @@
-//! Output of `tenbin simulate families`.
+//! Output of `tenbin-simulate families`.
 
 use std::io::{self, Write};
 

@@ -1,9 +1,9 @@
 //! Machines on several hosts, the nodes. Each node has a lab of its own; trunks make one network of them.
 //!
 //! ```text
-//! controller ── ssh ── `tenbin verify node` ── lab (guard, switch, machines)
+//! controller ── ssh ── `tenbin-verify node` ── lab (guard, switch, machines)
 //!           lines of JSON        │ trunk: one TCP connection for each pair of nodes
-//!           ── ssh ── `tenbin verify node` ── lab
+//!           ── ssh ── `tenbin-verify node` ── lab
 //! ```
 //!
 //! A node undoes everything when its standard input ends, or is silent for 5 s.
@@ -20,5 +20,5 @@ mod world;
 
 pub(crate) use node::serve;
 pub(crate) use relay::relay;
-pub(crate) use ssh::{Ssh, own_hash};
+pub(crate) use ssh::{Ssh, hash_of};
 pub(crate) use world::Nodes;

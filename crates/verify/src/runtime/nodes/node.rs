@@ -1,4 +1,4 @@
-//! The remote end: `tenbin verify node` at the standard input and output of `ssh`.
+//! The remote end: `tenbin-verify node` at the standard input and output of `ssh`.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -15,14 +15,15 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::Value;
+use tenbin_kit::programs::Program;
 use tenbin_lab::journal::{self, Journal};
 use tenbin_loadgen::run::Secret;
 
 use super::logs::{self, Logs};
 use super::wire::{Call, Directories, Numbered, Said, Signal, Started, bytes_of, text_of, write_line};
-use super::{relay, trunk};
+use super::{relay, ssh, trunk};
 use crate::plan::{Machine, Plan, missing};
-use crate::runtime::{Namespaces, Proc, Site, World, processors_here};
+use crate::runtime::{Namespaces, Proc, Programs, Site, World, processors_here};
 
 /// Pause between two looks at the logs, and between two at the controller's silence.
 const LOOK: Duration = Duration::from_millis(50);
@@ -166,7 +167,7 @@ impl Node {
     fn answer(self: &Arc<Self>, call: Call) -> Result<Value, String> {
         match call {
             Call::Alive => Ok(Value::Null),
-            Call::Start { plan, node, token } => value(&self.start(&plan, node, token)?),
+            Call::Start { plan, node, token, tenbin } => value(&self.start(&plan, node, token, tenbin)?),
             Call::Listen { address, peers } => {
                 let (own, secret) = (Arc::clone(self), self.run()?.token.clone());
                 let join = move |peer: &str, stream| own.join(peer, stream);
@@ -231,26 +232,34 @@ impl Node {
         }
     }
 
-    fn start(&self, plan: &Plan, name: String, token: Secret<String>) -> Result<Started, String> {
+    fn start(
+        &self,
+        plan: &Plan,
+        name: String,
+        token: Secret<String>,
+        tenbin: Option<String>,
+    ) -> Result<Started, String> {
         let lacks = plan.needs_of_nodes().filter_map(|need| Some(format!("{need}: {}", missing(&need)?)));
         let lacks = lacks.collect::<Vec<_>>();
         if !lacks.is_empty() {
             return Err(format!("missing {}", lacks.join("; ")));
         }
         restore_leftovers();
-        let tenbin = std::env::current_exe().map_err(|error| format!("cannot find the program: {error}"))?;
+        let verify = std::env::current_exe().map_err(|error| format!("cannot find the program: {error}"))?;
+        let tenbin = tenbin.and_then(|hash| Some(verify.parent()?.join(ssh::name(Program::Tenbin, &hash))));
+        let programs = Programs { verify, tenbin: tenbin.unwrap_or_default() };
         let making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
         let work = tempfile::Builder::new().prefix(crate::run::WORK).tempdir();
         let work = work.map_err(|error| format!("cannot create a directory for the run: {error}"))?;
         // The journal is in the directory that it removes: its last undo takes itself away.
-        let journal = crate::restore::journal(Some(&tenbin), work.path(), work.path())?;
+        let journal = crate::restore::journal(Some(&programs), work.path(), work.path())?;
         let (work, journal) = (work.keep(), Arc::new(journal.ok_or("no journal")?));
         drop(making);
         let (logs, results) = (work.join("logs"), work.join("results"));
         for directory in [&logs, &results] {
             fs::create_dir(directory).map_err(|error| format!("cannot create {}: {error}", directory.display()))?;
         }
-        let site = Site { work: &work, results: &results, tenbin: &tenbin, journal: Some(&journal) };
+        let site = Site { work: &work, results: &results, programs: &programs, journal: Some(&journal) };
         let world = Namespaces::start(plan, &site, Some(&name))?;
         let own = plan.machines.iter().filter(|machine| machine.node.as_ref() == Some(&name));
         let directories = |machine: &Machine| {
@@ -258,7 +267,7 @@ impl Node {
             Ok(Directories { machine: machine.name.clone(), data: world.data(&machine.name), files, results })
         };
         let machines = own.map(directories).collect::<Result<_, String>>()?;
-        let started = Started { tenbin, processors: processors_here(), machines };
+        let started = Started { programs, processors: processors_here(), machines };
         let world = Mutex::new(Some(Arc::new(world)));
         let run = Run { name, token, work, logs: Logs::new(&logs), journal, world };
         self.run.set(run).map_err(|_| "the node has a run already".to_owned())?;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// `tenbin verify node --attach PATH`: copies between the socket and the standard streams until the socket's end.
+/// `tenbin-verify node --attach PATH`: copies between the socket and the standard streams until the socket's end.
 pub(crate) fn relay(path: &Path) -> io::Result<()> {
     let socket = UnixStream::connect(path)?;
     // The standard streams of the library keep bytes back until the end of a line.

@@ -6,6 +6,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use tenbin_kit::programs::Program;
+
 use crate::plan::{self, Plan};
 
 /// Variable with the path of a private key.
@@ -41,31 +43,32 @@ impl Ssh {
         Self { name: node.name.clone(), address: node.address, user: plan.user.clone(), key }
     }
 
-    /// Commands that prepare a node and start the remote end of the program with the hash, for display.
-    pub(crate) fn shown(&self, hash: &str) -> [String; 2] {
-        let shown = |script: String| {
-            let line = self.arguments(&script).join(" ");
-            format!("ssh {line}")
-        };
-        [shown(copying(hash)), shown(starting(hash, &[]))]
+    /// Command that copies a program to the node, for display.
+    pub(crate) fn shown_copy(&self, program: Program, hash: &str) -> String {
+        format!("ssh {}", self.arguments(&copying(program, hash)).join(" "))
     }
 
-    /// Copies the program to the node, unless it is there.
+    /// Command that starts the remote end, for display.
+    pub(crate) fn shown_start(&self, hash: &str) -> String {
+        format!("ssh {}", self.arguments(&starting(hash, &[])).join(" "))
+    }
+
+    /// Copies a program to the node, unless it is there.
     ///
     /// # Errors
     /// The node cannot be reached, or lacks space. The text names it.
-    pub(super) fn copy(&self, program: &Path, hash: &str) -> Result<(), String> {
-        let opened = File::open(program).map_err(|error| format!("cannot open {}: {error}", program.display()))?;
-        let is_there = self.command(&looking(hash)).stdin(Stdio::null()).output();
+    pub(super) fn copy(&self, program: Program, file: &Path, hash: &str) -> Result<(), String> {
+        let opened = File::open(file).map_err(|error| format!("cannot open {}: {error}", file.display()))?;
+        let is_there = self.command(&looking(program, hash)).stdin(Stdio::null()).output();
         // A login may print more before it.
         let is_there = self.succeeded(is_there)?.lines().last() == Some("present");
         if !is_there {
-            self.succeeded(self.command(&copying(hash)).stdin(opened).output())?;
+            self.succeeded(self.command(&copying(program, hash)).stdin(opened).output())?;
         }
         Ok(())
     }
 
-    /// Starts the copied program as `tenbin verify node` with further arguments. Its errors, and those of `ssh`, are
+    /// Starts the copied program as `tenbin-verify node` with further arguments. Its errors, and those of `ssh`, are
     /// appended to `log`.
     pub(super) fn start(
         &self,
@@ -119,30 +122,44 @@ impl std::fmt::Display for Ssh {
 }
 
 /// Tells whether the node has the program already. No script contains a single quote.
-fn looking(hash: &str) -> String {
-    format!(r#"{CACHE}; f="$d/tenbin-{hash}"; [ -x "$f" ] && [ "$({})" = {hash} ] && echo present || true"#, sum("$f"))
+fn looking(program: Program, hash: &str) -> String {
+    let name = name(program, hash);
+    format!(r#"{CACHE}; f="$d/{name}"; [ -x "$f" ] && [ "$({})" = {hash} ] && echo present || true"#, sum("$f"))
 }
 
 /// Copies standard input to the program's place, if it has the hash.
-fn copying(hash: &str) -> String {
+fn copying(program: Program, hash: &str) -> String {
+    let name = name(program, hash);
     format!(
-        r#"{CACHE}; umask 077; mkdir -p "$d" && t="$d/.$$" && trap "rm -f \"$t\"" EXIT && cat > "$t" && [ "$({})" = {hash} ] && chmod 700 "$t" && mv "$t" "$d/tenbin-{hash}""#,
+        r#"{CACHE}; umask 077; mkdir -p "$d" && t="$d/.$$" && trap "rm -f \"$t\"" EXIT && cat > "$t" && [ "$({})" = {hash} ] && chmod 700 "$t" && mv "$t" "$d/{name}""#,
         sum("$t")
     )
 }
 
 fn starting(hash: &str, arguments: &[String]) -> String {
     let arguments: String = arguments.iter().map(|argument| format!(" {argument}")).collect();
-    format!(r#"{CACHE}; {PATH} exec "$d/tenbin-{hash}" verify node{arguments}"#)
+    let name = name(Program::Verify, hash);
+    format!(r#"{CACHE}; {PATH} exec "$d/{name}" node{arguments}"#)
+}
+
+/// Name of a copied program's file.
+pub(super) fn name(program: Program, hash: &str) -> String {
+    format!("{}-{hash}", program.name())
 }
 
 fn sum(file: &str) -> String {
     format!(r#"sha256sum < "{file}" | cut -c 1-64"#)
 }
 
-/// SHA-256 of this program.
-pub(crate) fn own_hash() -> Result<String, String> {
-    hash(&std::env::current_exe().map_err(|error| format!("cannot find the program: {error}"))?)
+/// SHA-256 of a program that is installed here.
+///
+/// # Errors
+/// As [`hash`], or the program is not installed.
+pub(crate) fn hash_of(program: Program) -> Result<String, String> {
+    match program {
+        Program::Verify => hash(&std::env::current_exe().map_err(|error| format!("cannot find the program: {error}"))?),
+        other => hash(&other.find().map_err(|error| error.to_string())?),
+    }
 }
 
 /// SHA-256 of a file, as hexadecimal digits.
@@ -170,13 +187,13 @@ mod tests {
             user: Some("verify".to_owned()),
             key: Some("/keys/one".into()),
         };
-        let [copy, start] = ssh.shown("0123");
+        let [copy, start] = [ssh.shown_copy(Program::Verify, "0123"), ssh.shown_start("0123")];
         let begin = "ssh -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=3 -o ServerAliveCountMax=3 \
                      -o ControlMaster=no -o ControlPath=none -T -o IdentitiesOnly=yes -i /keys/one -l verify 192.0.2.11 exec sh -c '";
         for line in [&copy, &start] {
             assert!(line.starts_with(begin) && line.matches('\'').count() == 2, "{line}");
         }
-        assert!(start.contains("tenbin-0123\" verify node'"), "{start}");
+        assert!(start.contains("tenbin-verify-0123\" node'"), "{start}");
     }
 
     /// Runs a script as the node's shell would, with a cache of its own.
@@ -190,16 +207,16 @@ mod tests {
         let program = directory.path().join("program");
         std::fs::write(&program, "#!/bin/sh\necho \"$@\"\n").unwrap();
         let (hash, cache) = (hash(&program).unwrap(), directory.path().join("cache"));
-        let is_there = || run(&looking(&hash), &cache, Stdio::null()).stdout == b"present\n";
+        let is_there = || run(&looking(Program::Verify, &hash), &cache, Stdio::null()).stdout == b"present\n";
         assert!(!is_there());
         // A connection that ends early.
-        assert!(!run(&copying(&hash), &cache, Stdio::null()).status.success());
+        assert!(!run(&copying(Program::Verify, &hash), &cache, Stdio::null()).status.success());
         assert!(!is_there());
-        assert!(run(&copying(&hash), &cache, File::open(&program).unwrap().into()).status.success());
+        assert!(run(&copying(Program::Verify, &hash), &cache, File::open(&program).unwrap().into()).status.success());
         assert!(is_there());
         let files = std::fs::read_dir(cache.join("tenbin/verify")).unwrap().count();
         assert_eq!(files, 1, "nothing but the program");
         let started = run(&starting(&hash, &["--attach".to_owned(), "/x".to_owned()]), &cache, Stdio::null());
-        assert_eq!(String::from_utf8_lossy(&started.stdout), "verify node --attach /x\n");
+        assert_eq!(String::from_utf8_lossy(&started.stdout), "node --attach /x\n");
     }
 }

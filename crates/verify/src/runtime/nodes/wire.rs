@@ -11,7 +11,7 @@ use tenbin_loadgen::run::Secret;
 
 use crate::groups::Limit;
 use crate::plan::Plan;
-use crate::runtime::LinkFault;
+use crate::runtime::{LinkFault, Programs};
 use crate::systems::Line;
 
 /// A call of the controller. All but [`Call::Alive`] are answered by their numbers.
@@ -32,6 +32,8 @@ pub(super) enum Call {
         node: String,
         #[serde(serialize_with = "exposed")]
         token: Secret<String>,
+        /// Hash of the broker, if the plan starts it.
+        tenbin: Option<String>,
     },
     /// Listens for the trunks of these nodes; answers with the port.
     Listen { address: IpAddr, peers: Vec<String> },
@@ -101,8 +103,8 @@ pub(super) enum Said {
 /// Answer to [`Call::Start`].
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Started {
-    /// The program `tenbin` on the node.
-    pub(super) tenbin: PathBuf,
+    /// Programs on the node.
+    pub(super) programs: Programs,
     /// Processors of the node.
     pub(super) processors: u32,
     /// Machines of the node.

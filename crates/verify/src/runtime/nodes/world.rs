@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use tenbin_kit::programs::Program;
 use tenbin_loadgen::run::Secret;
 
 use super::connection::{self, COUNTS, Connection};
@@ -22,7 +23,7 @@ use super::wire::{Call, Directories, Started, bytes_of, text_of};
 use crate::groups::Limit;
 use crate::plan::{self, Plan};
 use crate::run::LOGS;
-use crate::runtime::{FILES, LinkCount, LinkFault, Output, Proc, Site, World};
+use crate::runtime::{FILES, LinkCount, LinkFault, Output, Proc, Programs, Site, World};
 use crate::systems::Line;
 
 /// The nodes of a run.
@@ -30,8 +31,8 @@ pub(crate) struct Nodes {
     nodes: Vec<Node>,
     /// Machines, and the place of their node in `nodes`.
     machines: HashMap<String, (usize, Directories)>,
-    /// SHA-256 of the program on all nodes.
-    hash: String,
+    /// Hashes of the programs on all nodes.
+    hashes: Hashes,
     /// Directory for the results of instances and clients here.
     results: PathBuf,
     faults: Mutex<Faults>,
@@ -44,7 +45,7 @@ struct Node {
     plan: plan::Node,
     ssh: Ssh,
     connection: Arc<Connection>,
-    tenbin: PathBuf,
+    programs: Programs,
     processors: u32,
 }
 
@@ -58,9 +59,9 @@ struct Faults {
 impl Nodes {
     /// Starts the remote ends of `plan` and their labs, and joins them.
     pub(crate) fn start(plan: &Plan, site: &Site<'_>) -> Result<Self, String> {
-        let hash = ssh::hash(site.tenbin)?;
+        let hashes = Hashes::of(plan, site.programs)?;
         let token = token::new().map_err(|error| format!("cannot make a token: {error}"))?;
-        let started = at_once(&plan.nodes, |node| Node::start(plan, node, site, &hash, &token))?;
+        let started = at_once(&plan.nodes, |node| Node::start(plan, node, site, &hashes, &token))?;
         let (mut nodes, mut machines) = (Vec::new(), HashMap::new());
         for (place, (node, started)) in started.into_iter().enumerate() {
             let own = plan.machines.iter().filter(|machine| machine.node.as_ref() == Some(&node.plan.name));
@@ -70,7 +71,7 @@ impl Nodes {
             nodes.push(node);
         }
         let (faults, limits, streams) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let world = Self { nodes, machines, hash, results: site.results.join(FILES), faults, limits, streams };
+        let world = Self { nodes, machines, hashes, results: site.results.join(FILES), faults, limits, streams };
         world.join()?;
         Ok(world)
     }
@@ -114,9 +115,23 @@ impl Nodes {
         let (own, its) = UnixStream::pair().map_err(fail)?;
         let (input, output): (OwnedFd, OwnedFd) = (its.try_clone().map_err(fail)?.into(), its.into());
         let arguments = ["--attach".to_owned(), socket.display().to_string()];
-        let child = node.ssh.start(&self.hash, &arguments, log, (input.into(), output.into()))?;
+        let child = node.ssh.start(&self.hashes.verify, &arguments, log, (input.into(), output.into()))?;
         self.streams.lock().unwrap_or_else(PoisonError::into_inner).push(child);
         Ok(own)
+    }
+}
+
+/// SHA-256 of the programs of a run.
+struct Hashes {
+    verify: String,
+    /// The broker's, if the plan starts it.
+    tenbin: Option<String>,
+}
+
+impl Hashes {
+    fn of(plan: &Plan, programs: &Programs) -> Result<Self, String> {
+        let tenbin = plan.starts_tenbin().then(|| ssh::hash(&programs.tenbin)).transpose()?;
+        Ok(Self { verify: ssh::hash(&programs.verify)?, tenbin })
     }
 }
 
@@ -125,17 +140,21 @@ impl Node {
         plan: &Plan,
         node: &plan::Node,
         site: &Site<'_>,
-        hash: &str,
+        hashes: &Hashes,
         token: &Secret<String>,
     ) -> Result<(Self, Started), String> {
         let ssh = Ssh::new(plan, node);
-        ssh.copy(site.tenbin, hash)?;
+        ssh.copy(Program::Verify, &site.programs.verify, &hashes.verify)?;
+        if let Some(hash) = &hashes.tenbin {
+            ssh.copy(Program::Tenbin, &site.programs.tenbin, hash)?;
+        }
         let log = site.results.join(LOGS).join(format!("{}.ssh.log", node.name));
-        let connection = Connection::open(&ssh, hash, &log)?;
-        let call = Call::Start { plan: Box::new(plan.clone()), node: node.name.clone(), token: token.clone() };
+        let connection = Connection::open(&ssh, &hashes.verify, &log)?;
+        let (plan_of_run, tenbin) = (Box::new(plan.clone()), hashes.tenbin.clone());
+        let call = Call::Start { plan: plan_of_run, node: node.name.clone(), token: token.clone(), tenbin };
         let started: Started = connection.call(call)?;
-        let (plan, tenbin, processors) = (node.clone(), started.tenbin.clone(), started.processors);
-        Ok((Self { plan, ssh, connection, tenbin, processors }, started))
+        let (plan, programs, processors) = (node.clone(), started.programs.clone(), started.processors);
+        Ok((Self { plan, ssh, connection, programs, processors }, started))
     }
 }
 
@@ -193,8 +212,8 @@ impl World for Nodes {
         Ok((files.clone(), results.clone()))
     }
 
-    fn tenbin(&self, machine: &str) -> PathBuf {
-        self.place(machine).map_or_else(|_| PathBuf::new(), |(node, _)| node.tenbin.clone())
+    fn programs(&self, machine: &str) -> Programs {
+        self.place(machine).map(|(node, _)| node.programs.clone()).unwrap_or_default()
     }
 
     fn processors(&self, machine: &str) -> u32 {

@@ -1,10 +1,10 @@
-//! Spans of virtual time.
+//! Spans of time, as people write them.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A span of virtual time in whole nanoseconds, at most a day.
+/// A span of time in whole nanoseconds, at most a day.
 ///
 /// It is written as a number and a unit: `250us`, `10.7ms`, `15s`, `2m` or `1h`. A number without a unit is in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
