@@ -122,14 +122,17 @@ fn the_exit_code_tells_a_failed_assertion_and_wrong_arguments() {
     let (out, err) = (String::from_utf8_lossy(&failed.stdout), String::from_utf8_lossy(&failed.stderr));
     assert!(out.contains("assertion failed: received = 10, wanted = 11\n"), "{out}");
     assert!(out.contains("assertion holds: lost = 0, wanted = 0\n"), "{out}");
-    assert!(err.ends_with("tenbin: 1 of 2 assertions failed\n"), "{err}");
+    assert!(err.ends_with("tenbin-loadgen: 1 of 2 assertions failed\n"), "{err}");
 
     assert_eq!(loadgen(&["run", "--assert", "p99<50"]).status.code(), Some(2));
     let file = ConfigFile::new("broker = 127.0.0.1\nnum_publisher = 1\n");
     let wrong = loadgen(&["run", "--conf", file.path()]);
     let err = String::from_utf8_lossy(&wrong.stderr);
     assert_eq!(wrong.status.code(), Some(1));
-    assert_eq!(err.trim_end(), format!("tenbin: {}, line 2: num_publisher: MQTTLoader has no such key", file.path()));
+    assert_eq!(
+        err.trim_end(),
+        format!("tenbin-loadgen: {}, line 2: num_publisher: MQTTLoader has no such key", file.path())
+    );
 }
 
 #[test]

@@ -310,7 +310,7 @@ fn nodes_form_one_network_with_one_clock() {
     assert_eq!(fs::read_dir(hosts.path("desk")).expect("a directory").count(), 0);
     for node in &hosts.nodes {
         let kept = fs::read_dir(hosts.path(node.name()).join("cache/tenbin/verify")).expect("a directory").count();
-        assert_eq!(kept, 1, "the program alone is kept");
+        assert_eq!(kept, 2, "tenbin-verify and tenbin alone are kept");
     }
 }
 
@@ -327,7 +327,7 @@ fn hosts_that_are_not_allowed_are_left_alone() {
     assert!(!out.exists());
     let plan = Command::new(TENBIN).args(["verify", "plan"]).arg(&file).output().expect("the command");
     let plan = String::from_utf8_lossy(&plan.stdout);
-    assert!(plan.contains("-l root 10.77.0.1 exec sh -c '") && plan.contains("verify node'"), "{plan}");
+    assert!(plan.contains("-l root 10.77.0.1 exec sh -c '") && plan.contains("tenbin-verify-") && plan.contains("\" node'"), "{plan}");
     assert!(!plan.contains("HASH"), "{plan}");
 }
 
@@ -350,8 +350,8 @@ fn killed_controller_or_connection_leaves_nothing_on_nodes() {
                 // Some end by the death of others before their turn.
                 let _ = Command::new("kill").arg("-9").args(all).stderr(Stdio::null()).status();
             }
-            "controller" => hosts.kill(&[TENBIN, "verify run", &out]),
-            "connection" => hosts.kill(&["/usr/bin/ssh", "10.77.0.2", "verify node"]),
+            "controller" => hosts.kill(&[concat!(env!("CARGO_BIN_EXE_tenbin"), "-verify run"), &out]),
+            "connection" => hosts.kill(&["/usr/bin/ssh", "10.77.0.2", "\" node"]),
             _ => {
                 let links = [(&hosts.desk, &hosts.nodes[1]), (&hosts.nodes[1], &hosts.desk)];
                 let shape = Shape { partition: true, ..Shape::default() };

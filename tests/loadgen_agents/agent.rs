@@ -81,7 +81,10 @@ pub(crate) fn failure(mut command: Command) -> String {
     let output = command.output().expect("our own binary");
     assert!(!output.status.success(), "{}", words(&output));
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    text.lines().rfind(|line| line.starts_with("tenbin: ")).unwrap_or_else(|| panic!("no reason: {text}")).to_owned()
+    text.lines()
+        .rfind(|line| line.starts_with("tenbin-loadgen: "))
+        .unwrap_or_else(|| panic!("no reason: {text}"))
+        .to_owned()
 }
 
 fn words(output: &Output) -> String {

@@ -52,7 +52,7 @@ fn lost_agent_ends_the_run_and_the_other_agent_stays_usable() {
     let status = run.wait().expect("our own child");
     let mut text = String::new();
     run.stderr.take().expect("piped").read_to_string(&mut text).expect("text");
-    assert!(!status.success() && text.contains(&format!("tenbin: agent {lost}: ")), "{text}");
+    assert!(!status.success() && text.contains(&format!("tenbin-loadgen: agent {lost}: ")), "{text}");
     stays.lines().wait_for(&["the connection was closed"], PATIENCE);
     short_run(&broker, &[&stays]);
 }
@@ -89,15 +89,18 @@ fn agent_errors_are_reported_by_the_controller() {
     let broker = BrokerProcess::start(&[]);
     let agent = Agent::start(&["--token", "secret"]);
     let address = &agent.address;
-    assert_eq!(failure(run_by(&[&agent], &broker)), format!("tenbin: agent {address}: it wants a token (--token)"));
+    assert_eq!(
+        failure(run_by(&[&agent], &broker)),
+        format!("tenbin-loadgen: agent {address}: it wants a token (--token)")
+    );
     let mut wrong = run_by(&[&agent], &broker);
     wrong.args(["--token", "public"]);
-    assert_eq!(failure(wrong), format!("tenbin: agent {address}: wrong token"));
+    assert_eq!(failure(wrong), format!("tenbin-loadgen: agent {address}: wrong token"));
 
     let mut absent = run("127.0.0.1:1");
     absent.args(["--token", "secret", "--agents", address]);
     let error = failure(absent);
-    assert!(error.starts_with(&format!("tenbin: agent {address}: cannot connect to 127.0.0.1:")), "{error}");
+    assert!(error.starts_with(&format!("tenbin-loadgen: agent {address}: cannot connect to 127.0.0.1:")), "{error}");
 
     let other = Agent::start(&["--token", "secret"]);
     let mut closed = run_by(&[&agent, &other], &broker);

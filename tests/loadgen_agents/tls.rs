@@ -178,7 +178,7 @@ fn broker_with_untrusted_certificate_is_refused() {
     let mut command = run(&guard);
     command.args(["--tls", "--ca", "/nonexistent/root.pem"]);
     let error = failure(command);
-    assert!(error.starts_with("tenbin: cannot use /nonexistent/root.pem: No such file"), "{error}");
+    assert!(error.starts_with("tenbin-loadgen: cannot use /nonexistent/root.pem: No such file"), "{error}");
 }
 
 #[test]
