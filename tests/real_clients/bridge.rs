@@ -4,8 +4,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, at_qos, retained};
 use super::{Killed, is_installed};
+use crate::support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, at_qos, retained};
 use tenbin_codec::{Connect, ProtocolVersion, QoS, ReasonCode};
 
 /// Mosquitto, bridged to the broker.
@@ -33,7 +33,7 @@ impl Mosquitto {
     }
 
     fn client(&self, client_id: &str) -> RawClient {
-        let connect = Connect::new(ProtocolVersion::V5, super::support::text(client_id));
+        let connect = Connect::new(ProtocolVersion::V5, crate::support::text(client_id));
         let until = Instant::now() + PATIENCE;
         loop {
             if let Some(client) = RawClient::try_open(self.address, ProtocolVersion::V5) {

@@ -4,9 +4,9 @@ use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::support::{Lines, PATIENCE, RawClient};
 use super::transports::Served;
 use super::{Killed, is_installed, wait};
+use crate::support::{Lines, PATIENCE, RawClient};
 use tenbin_codec::{QoS, ReasonCode};
 
 #[test]

@@ -5,9 +5,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::support::{Lines, PATIENCE, retained};
 use super::transports::Served;
 use super::{Killed, is_installed, skip, wait};
+use crate::support::{Lines, PATIENCE, retained};
 
 #[test]
 fn paho_for_python_passes_its_script() {

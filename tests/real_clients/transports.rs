@@ -1,6 +1,6 @@
 //! Transports, and a broker that serves one of them.
 
-use super::support::{BrokerProcess, Certificates, ConfigFile};
+use crate::support::{BrokerProcess, Certificates, ConfigFile};
 
 /// URL schemes of all transports that the broker serves: `tcp`, `tls`, `ws`, `wss`, `unix`.
 const SERVED: &[&str] = &["tcp", "tls", "ws", "wss", "unix"];

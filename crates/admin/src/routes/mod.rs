@@ -26,7 +26,7 @@ use crate::trace;
 /// State of all routes.
 pub(crate) type Plane = Arc<dyn ControlPlane>;
 
-/// The description of all routes, which `tests/admin` compares with the answers.
+/// The description of all routes, which `tests/operation/admin` compares with the answers.
 const OPENAPI: &str = include_str!("openapi.json");
 
 pub(crate) use extract::Queried;

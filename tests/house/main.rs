@@ -1,0 +1,4 @@
+//! The house itself: layers and prose.
+
+mod layers;
+mod plain_english;

@@ -1,0 +1,16 @@
+//! Admin HTTP of a running broker.
+
+mod bounds;
+mod clients;
+mod command;
+mod dashboard;
+mod drain;
+mod events;
+mod groups;
+mod guard;
+mod health;
+mod metrics;
+mod openapi;
+mod secrets;
+mod stage;
+mod trace;

@@ -1,0 +1,35 @@
+//! The first steps of an operator, as README has them.
+
+use std::net::TcpListener;
+use std::process::Command;
+
+/// Lines of the first block of README that is marked as shell.
+fn lines() -> &'static str {
+    let readme = include_str!("../../README.md");
+    let block = readme.split_once("```sh\n").expect("a block").1;
+    block.split_once("```").expect("its end").0
+}
+
+fn is_installed(program: &str) -> bool {
+    let is_there = Command::new(program).arg("--help").output().is_ok();
+    assert!(is_there || std::env::var_os("CI").is_none(), "{program} is not installed");
+    is_there
+}
+
+/// Runs the lines with another port and directory; the broker ends with the shell.
+#[test]
+fn first_steps_of_the_readme_work() {
+    if !["openssl", "mosquitto_sub", "mosquitto_pub"].into_iter().all(is_installed) {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::create_dir_all(directory.path().join("target/release")).expect("a directory");
+    let program = directory.path().join("target/release/tenbin");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tenbin"), program).expect("a link");
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
+    let lines = lines().replace("8883", &port.to_string());
+    let script = format!("trap 'kill %1' EXIT\n{lines}");
+    let done = Command::new("bash").args(["-c", &script]).current_dir(directory.path()).output().expect("a shell");
+    let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success() && out.contains("sensors/sensor-1/temperature 22.9"), "{out}\n{err}");
+}
