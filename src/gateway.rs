@@ -1,5 +1,6 @@
 //! `tenbin gateway`.
 
+use std::convert::Infallible as NoValue;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tenbin_broker::{LogLimiter, raise_descriptor_limit};
-use tenbin_sn_gateway::config::parse_version;
+use tenbin_sn_gateway::config::{AGGREGATION_REMOVED, parse_version};
 use tenbin_sn_gateway::{Config, ConfigError, Gateway, StartError, Stats, Upstream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, interval_at};
@@ -34,9 +35,10 @@ pub(crate) struct GatewayArgs {
     /// Directory for topic ids and Wills of clients without Clean Session, which then survive a restart.
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Connections to the broker that all clients with Clean Session share, 1 by default, instead of one for each client.
-    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "1", require_equals = true)]
-    aggregate: Option<NonZeroU16>,
+    /// An option of version 0.1, which is refused with a reason.
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "1", require_equals = true, hide = true)]
+    #[arg(value_parser = |_: &str| Err::<NoValue, _>(AGGREGATION_REMOVED))]
+    aggregate: Option<NoValue>,
     /// Protocol version towards the broker, instead of the configured one: 5.0 by default, or 3.1.1.
     #[arg(long, value_name = "VERSION")]
     mqtt: Option<String>,
@@ -113,9 +115,6 @@ impl GatewayArgs {
         }
         if let Some(directory) = &self.state {
             config.state.clone_from(directory);
-        }
-        if let Some(connections) = self.aggregate {
-            config.aggregate = connections.get().into();
         }
         if let Some(version) = &self.mqtt {
             config.mqtt = parse_version(version).map_err(GatewayError::Version)?;

@@ -35,7 +35,7 @@ enum Command {
     Broker(broker::BrokerArgs),
     /// Lets MQTT-SN 1.2 clients speak to any MQTT broker, until SIGINT or SIGTERM.
     ///
-    /// Each client has its own TCP connection to the broker, or shares some with others (`--aggregate`).
+    /// Each client has its own TCP connection to the broker.
     Gateway(gateway::GatewayArgs),
     /// Shows and changes a running broker over its admin HTTP.
     ///

@@ -308,6 +308,23 @@ fn start_and_check_refuse_multicast_at_a_listeners_port() {
 }
 
 #[test]
+fn gateway_refuses_aggregation_with_a_reason() {
+    let removed = "aggregation was removed in 0.2.0: each client has its own connection";
+    let file = ConfigFile::new("mqtt = \"5.0\"\naggregate = 0\n");
+    for (arguments, place) in [
+        (&["gateway", "--check", "--config", file.path()][..], "line 2: aggregate: "),
+        (&["gateway", "--config", file.path()], "line 2: aggregate: "),
+        (&["gateway", "--aggregate"], "--aggregate"),
+        (&["gateway", "--aggregate=2"], "--aggregate"),
+    ] {
+        let output = tenbin(arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(place) && said.contains(removed), "{said}");
+    }
+    assert!(!String::from_utf8_lossy(&tenbin(&["gateway", "--help"]).stdout).contains("aggregate"));
+}
+
+#[test]
 fn an_unknown_policy_is_refused_with_the_known_ones() {
     let (status, said) = BrokerProcess::fail_to_start(&["--listen", "127.0.0.1:0", "--policy", "fastest"]);
     assert!(!status.success());

@@ -161,12 +161,6 @@ impl Stats {
         Self::sum(threads.into_iter().map(|counters| Self(counters.all().collect())))
     }
 
-    /// Adds a counter that no thread has.
-    pub(crate) fn with(mut self, name: &str, value: u64) -> Self {
-        self.0.push((name.to_owned(), value));
-        self
-    }
-
     /// Values of all gateways together.
     pub fn sum(gateways: impl IntoIterator<Item = Self>) -> Self {
         gateways.into_iter().reduce(|sum, next| sum.plus(&next)).unwrap_or_default()

@@ -6,8 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Barrier, watch};
-use tokio::time::timeout;
+use tokio::sync::watch;
 
 use crate::config::{Config, ConfigError};
 use crate::counters::{Counters, Stats};
@@ -60,9 +59,6 @@ pub enum StartError {
     Thread(std::io::Error),
 }
 
-/// Time in which a thread waits for the others when the gateway stops.
-const STOP_TIME: Duration = Duration::from_secs(5);
-
 impl Gateway {
     /// Opens sockets and state, and starts the threads.
     ///
@@ -95,7 +91,6 @@ impl Gateway {
             |error| StartError::Multicast { group: listener.multicast.unwrap_or(listener.address), error };
         let mut discovery = Discovery::open(&listener).map_err(in_multicast)?;
         let (stop, stopped) = watch::channel(false);
-        let all_stopped = Arc::new(Barrier::new(threads));
         let mut started = Self { address: listener.address, shared, counters: Vec::new(), stop, threads: Vec::new() };
         for number in 0..threads {
             let counters = Arc::new(Counters::default());
@@ -113,14 +108,12 @@ impl Gateway {
             };
             let (discovery, shared_socket) = (discovery.take(), socket.shared());
             let thread = Thread::new(Arc::clone(&started.shared), number, Arc::clone(&counters), socket);
-            let (stopped, all_stopped) = (stopped.clone(), Arc::clone(&all_stopped));
+            let stopped = stopped.clone();
             let main = move || {
                 if let Some(discovery) = discovery {
                     runtime.spawn(discovery.run(shared_socket));
                 }
                 runtime.block_on(tokio::task::unconstrained(thread.run(stopped)));
-                // A trunk's task on this thread may have the last packets of clients on others.
-                let _is_late = runtime.block_on(async { timeout(STOP_TIME, all_stopped.wait()).await.is_err() });
             };
             let handle = std::thread::Builder::new().name(format!("sn-{number}")).spawn(main);
             started.threads.push(handle.map_err(StartError::Thread)?);
@@ -136,8 +129,7 @@ impl Gateway {
 
     /// Counters and gauges.
     pub fn stats(&self) -> Stats {
-        let stats = Stats::of(self.counters.iter().map(|counters| &**counters));
-        stats.with("aggregate_dropped", self.shared.upstream.dropped())
+        Stats::of(self.counters.iter().map(|counters| &**counters))
     }
 
     /// Reads the keys and certificates of DTLS again, for later handshakes. Bad files leave the last ones, with a line in

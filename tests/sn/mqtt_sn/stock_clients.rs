@@ -82,10 +82,8 @@ fn stock_go_clients_exchange_messages_and_a_will() {
     let file = built_in_with(any, bisquitt::LISTENER);
     let broker = BrokerProcess::start_exactly(&["--config", file.path()]);
     clients.exercise(sn_address(&broker));
-    for arguments in [&[][..], &["--aggregate"]] {
-        let gateway = GatewayProcess::start(broker.address(), any, bisquitt::LISTENER, arguments);
-        clients.exercise(gateway.address);
-    }
+    let gateway = GatewayProcess::start(broker.address(), any, bisquitt::LISTENER, &[]);
+    clients.exercise(gateway.address);
 }
 
 #[test]

@@ -1,6 +1,10 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+/// Answer to a file or a command line that asks for shared connections to the broker.
+pub const AGGREGATION_REMOVED: &str =
+    "aggregation was removed in 0.2.0: each client has its own connection to the broker. Leave the setting out";
+
 /// Error in a configuration; its text is one line with file, line and key.
 #[derive(Debug)]
 pub struct ConfigError {
@@ -24,6 +28,10 @@ impl ConfigError {
         let at = error.span().map(|span| span.start.min(text.len()));
         let line = at.map(|at| text.as_bytes()[..at].iter().filter(|&&byte| byte == b'\n').count());
         let mut message = error.message().trim().replace('\n', ", ");
+        if message.starts_with("unknown field `aggregate`") {
+            message = format!("aggregate: {AGGREGATION_REMOVED}");
+            return Self { file: None, line: line.map(|line| line + 1), message };
+        }
         let key = line.and_then(|line| text.lines().nth(line)).and_then(|line| line.split_once('='));
         if let Some((key, _)) = key
             && !message.contains(&format!("`{}`", key.trim()))

@@ -15,7 +15,7 @@ use tenbin_sn::{Login, PredefinedTopics, Settings};
 use crate::dtls;
 use crate::upstream::Upstream;
 
-pub use error::ConfigError;
+pub use error::{AGGREGATION_REMOVED, ConfigError};
 pub use listener::{Dtls, Listener};
 pub use listeners::ListenerTable;
 pub use value::{Rebind, parse_version};
@@ -38,9 +38,6 @@ pub struct Config {
     pub password_file: Option<PathBuf>,
     /// Directory for topic ids and Wills of clients without Clean Session; empty = they are lost at the end.
     pub state: PathBuf,
-    /// Connections to the broker that all clients with Clean Session share; 0 = a connection for each client.
-    #[serde(deserialize_with = "value::within::<0, 1024, _, _>")]
-    pub aggregate: usize,
     /// Keep Alive towards the broker in seconds, one PINGREQ for each idle client in that time; 0 = off.
     #[serde(deserialize_with = "value::within::<0, 65_535, _, _>")]
     pub keep_alive_seconds: u16,
@@ -77,7 +74,6 @@ impl Default for Config {
             user: String::new(),
             password_file: None,
             state: PathBuf::new(),
-            aggregate: 0,
             keep_alive_seconds: 300,
             timeout_seconds: 10,
             tls: None,
@@ -146,14 +142,8 @@ impl Config {
         if self.user.is_empty() && self.password_file.is_some() {
             return Err(ConfigError::of_key("password_file", "needs `user`"));
         }
-        if self.aggregate > 0 && !self.mqtt.is_v5() {
-            return Err(ConfigError::of_key("aggregate", "needs mqtt = \"5.0\""));
-        }
         if !self.listeners.is_empty() {
             return self.for_each_listener().map(drop);
-        }
-        if self.aggregate > 0 && (self.has_own_users() || self.listener.credentials) {
-            return Err(ConfigError::of_key("aggregate", "clients of a shared connection have no login of their own"));
         }
         if self.has_own_users() && self.listener.dtls.is_none() {
             return Err(ConfigError::of_key("user", "%u needs `dtls` of the listener"));
@@ -282,7 +272,7 @@ mod tests {
             ("mqtt = \"4\"\n", "line 1", "3.1.1"),
             ("broker = \"nowhere\"\n", "configuration", "HOST:PORT"),
             ("password_file = \"p\"\n", "configuration", "needs `user`"),
-            ("aggregate = 2\nmqtt = \"3.1.1\"\n", "configuration", "aggregate: needs mqtt"),
+            ("mqtt = \"5.0\"\naggregate = 0\n", "line 2", "aggregate: aggregation was removed in 0.2.0"),
             ("[listener.topics]\n0 = \"a\"\n", "configuration", "reserved"),
             ("[listener.topics]\nx = \"a\"\n", "configuration", "\"x\" is no topic id"),
             ("[listener.topics]\n1 = \"a/#\"\n", "configuration", "no topic name"),

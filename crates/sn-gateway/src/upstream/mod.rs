@@ -4,7 +4,6 @@ mod memory;
 mod tcp;
 #[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 mod tls;
-mod trunk;
 
 use std::future::Future;
 use std::io;
@@ -36,7 +35,6 @@ pub struct Upstream(Arc<Way>);
 
 enum Way {
     Tcp(tcp::Address),
-    Trunks(Arc<trunk::Trunks>),
     Memory(Box<Accept>),
 }
 
@@ -58,25 +56,12 @@ impl Upstream {
         Self(Arc::new(Way::Tcp(tcp::Address::new(broker))))
     }
 
-    /// TCP or TLS to the broker of a configuration: a connection for each client, or `aggregate` ones for all.
+    /// TCP or TLS to the broker of a configuration.
     ///
     /// # Errors
     /// A file of the configuration cannot be used.
     pub fn of(config: &Config) -> Result<Self, ConfigError> {
-        let address = tcp::Address::of(config)?;
-        if config.aggregate == 0 {
-            return Ok(Self(Arc::new(Way::Tcp(address))));
-        }
-        let trunks = trunk::Trunks::new(address, config.aggregate, &config.settings()?);
-        Ok(Self(Arc::new(Way::Trunks(Arc::new(trunks)))))
-    }
-
-    /// Messages that were dropped, since clients of a shared connection were slow.
-    pub(crate) fn dropped(&self) -> u64 {
-        match &*self.0 {
-            Way::Trunks(trunks) => trunks.dropped(),
-            Way::Tcp(_) | Way::Memory(_) => 0,
-        }
+        Ok(Self(Arc::new(Way::Tcp(tcp::Address::of(config)?))))
     }
 
     /// Memory: `accept` gets the broker's end of each stream, and the client. It is called on a thread of the
@@ -91,7 +76,6 @@ impl Upstream {
         Box::pin(async move {
             match &*way {
                 Way::Tcp(address) => address.connect().await,
-                Way::Trunks(trunks) => Ok(trunks.open()),
                 Way::Memory(accept) => Ok(memory::open(&**accept, &client)),
             }
         })

@@ -2,7 +2,6 @@
 #![allow(clippy::print_stderr, reason = "a skipped test says so")]
 
 mod addresses;
-mod aggregate;
 mod bisquitt;
 mod bounds;
 mod broker;

@@ -45,7 +45,7 @@ impl Drop for Mosquitto {
 #[test]
 fn messages_pass_between_clients_at_every_qos() {
     let Some(broker) = Mosquitto::start() else { return };
-    for head in ["", "mqtt = \"3.1.1\"", "aggregate = 2"] {
+    for head in ["", "mqtt = \"3.1.1\""] {
         let gateway = gateway(broker.address, head, "");
         let mut receiver = Client::new(gateway.address());
         let mut sender = Client::new(gateway.address());

@@ -40,35 +40,33 @@ fn stock_python_client_publishes_and_subscribes() {
     else {
         return;
     };
-    for head in ["", "aggregate = 1"] {
-        let gateway = gateway(broker.address, head, "[listener.topics]\n7 = \"plant/predefined\"");
-        let port = gateway.address().port();
-        let mut sent = 0;
-        for (receive, send) in [
-            ("-t plant/one -q 1", "-t plant/one -q 0"),
-            ("-t plant/two -q 1", "-t plant/two -q 1"),
-            ("-T 7 -q 0", "-T 7 -q 1"),
-            ("-t plant/+ -q 1", "-t plant/wild -q 1"),
-            ("-t plant/will -q 1", "-t plant/will -q 1 --will-topic plant/gone --will-payload bye"),
-        ] {
-            // SUBACK is on its way once the broker has the subscription: CONNACK and SUBACK are two datagrams.
-            let before = gateway.stats().get("datagrams_sent");
-            let receiver = spawn(&subscribe, port, &format!("{receive} -1 -i receiver"));
-            wait_for(&gateway, "datagrams_sent", before + 2);
-            sent += 1;
-            let message = format!("message-{sent}");
-            end(spawn(&publish, port, &format!("{send} -m {message} -i sender")), send);
-            let received = end(receiver, receive);
-            let text = String::from_utf8_lossy(&received.stdout);
-            assert!(text.contains(&message), "{receive}: {received:?}");
-        }
+    let gateway = gateway(broker.address, "", "[listener.topics]\n7 = \"plant/predefined\"");
+    let port = gateway.address().port();
+    let mut sent = 0;
+    for (receive, send) in [
+        ("-t plant/one -q 1", "-t plant/one -q 0"),
+        ("-t plant/two -q 1", "-t plant/two -q 1"),
+        ("-T 7 -q 0", "-T 7 -q 1"),
+        ("-t plant/+ -q 1", "-t plant/wild -q 1"),
+        ("-t plant/will -q 1", "-t plant/will -q 1 --will-topic plant/gone --will-payload bye"),
+    ] {
+        // SUBACK is on its way once the broker has the subscription: CONNACK and SUBACK are two datagrams.
+        let before = gateway.stats().get("datagrams_sent");
+        let receiver = spawn(&subscribe, port, &format!("{receive} -1 -i receiver"));
+        wait_for(&gateway, "datagrams_sent", before + 2);
+        sent += 1;
+        let message = format!("message-{sent}");
+        end(spawn(&publish, port, &format!("{send} -m {message} -i sender")), send);
+        let received = end(receiver, receive);
+        let text = String::from_utf8_lossy(&received.stdout);
+        assert!(text.contains(&message), "{receive}: {received:?}");
     }
 }
 
 #[test]
 fn stock_go_clients_exchange_messages_and_a_will() {
     let (Some(clients), Some(broker)) = (Bisquitt::find(), Mosquitto::start()) else { return };
-    for head in ["", "mqtt = \"3.1.1\"", "aggregate = 1"] {
+    for head in ["", "mqtt = \"3.1.1\""] {
         let gateway = gateway(broker.address, head, bisquitt::LISTENER);
         clients.exercise(gateway.address());
     }
