@@ -100,17 +100,12 @@ pub(crate) fn overlap(file: Option<&Path>, listeners: impl Iterator<Item = (Stri
     None
 }
 
-#[cfg(feature = "dtls")]
 fn identity(identity: &Identity) -> ProvenIdentity {
-    match identity {
-        Identity::PreSharedKey(name) => ProvenIdentity::Name(name.clone()),
-        Identity::Certificate(der) => ProvenIdentity::Certificate(der.clone()),
+    match identity.certificate() {
+        Some(certificate) => ProvenIdentity::Certificate(certificate.into()),
+        // A pre-shared key has a name.
+        None => ProvenIdentity::Name(identity.name().unwrap_or_default()),
     }
-}
-
-#[cfg(not(feature = "dtls"))]
-fn identity(identity: &Identity) -> ProvenIdentity {
-    match *identity {}
 }
 
 impl OpenGateway for Open {

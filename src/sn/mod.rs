@@ -12,10 +12,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use tenbin_kit::Span;
-#[cfg(feature = "dtls")]
-use tenbin_sn_client::DtlsKeys;
 use tenbin_sn_client::{
-    ClientError, ClientErrorKind, ClientOptions, QoS, ReturnCode, SearchError, ShortName, Topic, Will,
+    ClientError, ClientErrorKind, ClientOptions, DtlsKeys, QoS, ReturnCode, SearchError, ShortName, Topic, Will,
 };
 
 #[derive(Debug, Subcommand)]
@@ -137,24 +135,19 @@ struct AccessArgs {
     /// File with the password; its first line counts [default: no password]
     #[arg(long, value_name = "FILE", requires = "user")]
     password_file: Option<PathBuf>,
-    /// Uses DTLS with the pre-shared key of this identity.
-    #[cfg(feature = "dtls")]
+    /// Uses DTLS with the pre-shared key of this identity. DTLS needs the cargo feature `dtls`.
     #[arg(long, value_name = "IDENTITY", requires = "psk_file", conflicts_with = "ca")]
     psk_identity: Option<String>,
     /// File with lines of IDENTITY:KEY, the key in hexadecimal digits.
-    #[cfg(feature = "dtls")]
     #[arg(long, value_name = "FILE", requires = "psk_identity")]
     psk_file: Option<PathBuf>,
     /// Uses DTLS with certificates: PEM file with the authorities of the gateway's.
-    #[cfg(feature = "dtls")]
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
     /// PEM file with the client's certificate, of ECDSA.
-    #[cfg(feature = "dtls")]
     #[arg(long, value_name = "FILE", requires = "ca", requires = "key")]
     certificate: Option<PathBuf>,
     /// PEM file with its private key.
-    #[cfg(feature = "dtls")]
     #[arg(long, value_name = "FILE", requires = "certificate")]
     key: Option<PathBuf>,
 }
@@ -162,11 +155,7 @@ struct AccessArgs {
 impl AccessArgs {
     /// Whether there are credentials or keys.
     fn is_given(&self) -> bool {
-        #[cfg(feature = "dtls")]
-        if self.psk_identity.is_some() || self.ca.is_some() {
-            return true;
-        }
-        self.user.is_some()
+        self.psk_identity.is_some() || self.ca.is_some() || self.user.is_some()
     }
 
     fn add_to(&self, mut options: ClientOptions) -> Result<ClientOptions, SnError> {
@@ -179,7 +168,6 @@ impl AccessArgs {
             };
             options = options.credentials(user, password.lines().next().unwrap_or_default().to_owned());
         }
-        #[cfg(feature = "dtls")]
         if let (Some(identity), Some(file)) = (&self.psk_identity, &self.psk_file) {
             options = options.dtls(DtlsKeys::PreShared { identity: identity.clone(), file: file.clone() });
         } else if let Some(authorities) = &self.ca {

@@ -47,7 +47,7 @@ mod link;
 mod message;
 mod options;
 mod search;
-#[cfg(feature = "dtls")]
+#[cfg_attr(not(feature = "dtls"), path = "no_dtls.rs")]
 mod secured;
 mod task;
 mod topic;
@@ -60,8 +60,7 @@ pub use events::{ClientEvent, Events};
 pub use message::{Message, OutgoingMessage};
 pub use options::ClientOptions;
 pub use search::{FoundGateway, Search, SearchError, search};
-#[cfg(feature = "dtls")]
-pub use tenbin_sn_dtls::ClientKeys as DtlsKeys;
+pub use secured::DtlsKeys;
 pub use topic::Topic;
 pub use unconnected::publish_unconnected;
 

@@ -1,10 +1,10 @@
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-#[cfg(feature = "dtls")]
-use crate::secured::Secured;
 use tenbin_sn::Datagrams;
 use tokio::net::{UdpSocket, lookup_host};
+
+use crate::secured::{DtlsKeys, Secured};
 
 /// A socket for one gateway.
 #[derive(Debug)]
@@ -12,7 +12,6 @@ pub(crate) struct Link {
     pub(crate) address: SocketAddr,
     socket: UdpSocket,
     /// DTLS, if the client has keys for it.
-    #[cfg(feature = "dtls")]
     secured: Option<Secured>,
 }
 
@@ -22,27 +21,18 @@ impl Link {
         let any = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let socket = UdpSocket::bind(SocketAddr::new(any, 0)).await?;
         socket.connect(address).await?;
-        Ok(Self {
-            address,
-            socket,
-            #[cfg(feature = "dtls")]
-            secured: None,
-        })
+        Ok(Self { address, socket, secured: None })
     }
 
-    /// Opens a DTLS session on the socket.
-    #[cfg(feature = "dtls")]
-    pub(crate) async fn secure(mut self, client: &tenbin_sn_dtls::Client) -> io::Result<Self> {
-        self.secured = Some(Secured::open(&self.socket, client).await?);
+    /// Opens a DTLS session with the gateway `host` on the socket.
+    pub(crate) async fn secure(mut self, keys: &DtlsKeys, host: &str) -> io::Result<Self> {
+        self.secured = Some(Secured::open(&self.socket, keys, host).await?);
         Ok(self)
     }
 
     /// Whether another connection may use the socket again. A gateway that was lost may have lost the DTLS session.
     pub(crate) fn is_reusable(&self) -> bool {
-        #[cfg(feature = "dtls")]
-        return self.secured.is_none();
-        #[cfg(not(feature = "dtls"))]
-        true
+        self.secured.is_none()
     }
 
     /// Forgets an error of earlier datagrams, and answers to them.
@@ -57,7 +47,6 @@ impl Link {
     /// A gateway that is not there may be noticed here, or when receiving.
     pub(crate) async fn send(&self, datagrams: &mut Datagrams) -> io::Result<()> {
         let mut result = Ok(());
-        #[cfg(feature = "dtls")]
         if let Some(secured) = &self.secured {
             for message in datagrams.iter() {
                 result = result.and(secured.send(&self.socket, message).await);
@@ -81,7 +70,6 @@ impl Link {
 
     /// Receives one datagram. Cancel safe.
     pub(crate) async fn receive<'b>(&self, buffer: &'b mut [u8]) -> io::Result<&'b [u8]> {
-        #[cfg(feature = "dtls")]
         if let Some(secured) = &self.secured {
             let size = secured.receive(&self.socket, buffer).await?;
             return Ok(&buffer[..size]);
@@ -91,7 +79,6 @@ impl Link {
     }
 }
 
-#[cfg(feature = "dtls")]
 impl Drop for Link {
     fn drop(&mut self) {
         if let Some(secured) = self.secured.take() {

@@ -5,6 +5,7 @@ use tenbin_sn::Credentials;
 
 use crate::Will;
 use crate::message::check_payload;
+use crate::secured::{self, DtlsKeys};
 
 /// Settings of a client. Each method sets one option and returns the options.
 #[derive(Debug, Clone)]
@@ -16,8 +17,7 @@ pub struct ClientOptions {
     pub(crate) keep_alive: Duration,
     pub(crate) will: Option<Will>,
     pub(crate) credentials: Option<Credentials>,
-    #[cfg(feature = "dtls")]
-    pub(crate) dtls: Option<tenbin_sn_dtls::ClientKeys>,
+    pub(crate) dtls: Option<DtlsKeys>,
     pub(crate) retry: Duration,
     pub(crate) retries: u8,
     pub(crate) reconnect: Option<Duration>,
@@ -39,7 +39,6 @@ impl ClientOptions {
             keep_alive: Duration::from_secs(60),
             will: None,
             credentials: None,
-            #[cfg(feature = "dtls")]
             dtls: None,
             retry: Duration::from_secs(10),
             retries: 4,
@@ -87,10 +86,9 @@ impl ClientOptions {
         self
     }
 
-    /// Keys for DTLS; default none: datagrams are not encrypted.
-    #[cfg(feature = "dtls")]
+    /// Keys for DTLS; default none: datagrams are not encrypted. Needs the cargo feature `dtls`.
     #[must_use]
-    pub fn dtls(mut self, keys: tenbin_sn_dtls::ClientKeys) -> Self {
+    pub fn dtls(mut self, keys: DtlsKeys) -> Self {
         self.dtls = Some(keys);
         self
     }
@@ -139,6 +137,9 @@ impl ClientOptions {
         if let Some(will) = &self.will {
             check_will(will)?;
         }
+        if let Some(keys) = &self.dtls {
+            secured::check_build(keys)?;
+        }
         Ok(tenbin_sn::ClientOptions {
             clean_session: self.clean_session,
             // Rounded up, so that a short time does not turn it off.
@@ -186,6 +187,12 @@ mod tests {
             (options("c").will(will("")), "will"),
         ] {
             assert!(options.for_peer().unwrap_err().contains(named), "{named}");
+        }
+        #[cfg(not(feature = "dtls"))]
+        {
+            let keys = DtlsKeys::PreShared { identity: "i".to_owned(), file: "f".into() };
+            let refused = options("c").dtls(keys).for_peer().unwrap_err();
+            assert!(refused.contains("cargo build --release --features dtls"), "{refused}");
         }
         let of = |millis| options("c").keep_alive(Duration::from_millis(millis)).for_peer().expect("legal").keep_alive;
         assert_eq!([of(0), of(1), of(2000)].map(|time| time.as_secs()), [0, 1, 2]);

@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+pub use tenbin_sn_dtls::ClientKeys as DtlsKeys;
 use tenbin_sn_dtls::{Client, Output, Session, SessionError};
 use tokio::net::UdpSocket;
 use tokio::time::sleep_until;
@@ -27,15 +28,21 @@ struct State {
 /// Largest datagram.
 const DATAGRAM_BYTES_MAX: usize = 65_536;
 
+/// Says why keys cannot be used in this build: they can.
+pub(crate) fn check_build(_: &DtlsKeys) -> Result<(), String> {
+    Ok(())
+}
+
 impl Secured {
-    /// Opens a session with the gateway that the socket is connected to.
+    /// Opens a session with the gateway `host` that the socket is connected to. The files of the keys are read anew.
     ///
     /// # Errors
-    /// The gateway does not answer, or one side refuses the keys of the other.
-    pub(crate) async fn open(socket: &UdpSocket, client: &Client) -> io::Result<Self> {
+    /// A file cannot be used, the gateway does not answer, or one side refuses the keys of the other.
+    pub(crate) async fn open(socket: &UdpSocket, keys: &DtlsKeys, host: &str) -> io::Result<Self> {
+        let client = Client::new(keys, host).map_err(io::Error::other)?;
         // A new socket does not know yet that it has room.
         socket.writable().await?;
-        let session = Session::connect(client, Instant::now());
+        let session = Session::connect(&client, Instant::now());
         let datagram = vec![0; DATAGRAM_BYTES_MAX];
         let secured = Self(Mutex::new(State { session, buffer: Vec::new(), datagram, messages: VecDeque::new() }));
         secured.call(socket, |session, buffer, output| session.handle_timeout(Instant::now(), buffer, output))?;

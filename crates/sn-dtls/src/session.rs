@@ -200,6 +200,14 @@ impl Identity {
         }
     }
 
+    /// Certificate in DER, if it proves the identity.
+    pub fn certificate(&self) -> Option<&[u8]> {
+        match self {
+            Self::PreSharedKey(_) => None,
+            Self::Certificate(certificate) => Some(certificate),
+        }
+    }
+
     /// Name of the client: the identity of its key, or the Common Name of its certificate if that has exactly one.
     pub fn name(&self) -> Option<String> {
         match self {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::config::{ConfigError, Listener};
 use crate::counters::Counters;
 use crate::limits::Limits;
-use crate::udp::Route;
+use crate::route::Route;
 
 /// DTLS, which no gateway has.
 pub(crate) enum Dtls {}
@@ -19,6 +19,11 @@ pub enum Identity {}
 impl Identity {
     /// Text that differs for different identities.
     pub fn key(&self) -> String {
+        match *self {}
+    }
+
+    /// Certificate in DER, if it proves the identity.
+    pub fn certificate(&self) -> Option<&[u8]> {
         match *self {}
     }
 
@@ -36,7 +41,10 @@ impl Dtls {
     pub(crate) fn of(listener: &Listener, _: &Arc<Counters>) -> Result<Option<Box<Self>>, ConfigError> {
         match listener.dtls {
             None => Ok(None),
-            Some(_) => Err(ConfigError::of_key("dtls", "this build has no DTLS (feature `dtls`)")),
+            Some(_) => Err(ConfigError::of_key(
+                "dtls",
+                "this build has no DTLS: build with `cargo build --release --features dtls`",
+            )),
         }
     }
 

@@ -101,13 +101,9 @@ impl Task {
 
     async fn open_link(&self, address: SocketAddr) -> io::Result<Link> {
         let link = Link::open(address).await?;
-        #[cfg(feature = "dtls")]
         if let Some(keys) = &self.options.dtls {
-            // The files may have changed since the last connection.
             let host = self.gateway_name().rsplit_once(':').map_or(self.gateway_name(), |(host, _)| host);
-            let host = host.trim_matches(['[', ']']);
-            let client = tenbin_sn_dtls::Client::new(keys, host).map_err(io::Error::other)?;
-            return link.secure(&client).await;
+            return link.secure(keys, host.trim_matches(['[', ']'])).await;
         }
         Ok(link)
     }

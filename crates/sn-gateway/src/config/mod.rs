@@ -283,6 +283,14 @@ mod tests {
         }
     }
 
+    #[cfg(not(feature = "dtls"))]
+    #[test]
+    fn dtls_in_a_build_without_it_names_the_build_command() {
+        let config = Config::parse("listener.dtls.psk_file = \"keys\"\n").expect("legal");
+        let error = config.check_files().unwrap_err().to_string();
+        assert!(error.ends_with("dtls: this build has no DTLS: build with `cargo build --release --features dtls`"));
+    }
+
     #[test]
     fn reloads_leave_no_protection_out() {
         let parse = |text: &str| Config::parse(text).expect(text);
