@@ -8,7 +8,8 @@ use clap::Subcommand;
 use tenbin_broker::ConfigError;
 use tenbin_broker::session_administration::{AdministrationError, SessionFilter, list_sessions, remove_sessions};
 
-use crate::store::CANNOT_BE_READ;
+/// Exit code for a directory that cannot be used: the same as for wrong arguments.
+pub(crate) const CANNOT_BE_READ: u8 = 2;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SessionsCommand {

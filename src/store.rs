@@ -11,7 +11,7 @@ use tenbin_broker::session_administration::{
 };
 use tenbin_broker::store_inspection::{DumpOptions, Found, InspectionError, check, dump};
 
-use crate::sessions::{self, SessionsError};
+use crate::sessions::{self, CANNOT_BE_READ, SessionsError};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
@@ -149,5 +149,3 @@ fn code_of(found: Found) -> ExitCode {
 }
 
 const DAMAGED: u8 = 1;
-/// Same exit code as for wrong arguments.
-pub(crate) const CANNOT_BE_READ: u8 = 2;

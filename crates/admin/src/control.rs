@@ -1,17 +1,22 @@
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::{
-    BanView, ClientDetailView, ClientQuery, ClientView, ConfigCheckView, DrainRequest, DrainView, Exposition,
-    KickQuery, KickedView, LogRequest, MemberDrainView, Page, PageQuery, PublishRequest, PublishedView, ReceiverView,
-    ReloadView, RemovedView, RetainedQuery, RetainedView, Sample, ScaleView, StatusView, SubscriptionView, TopicQuery,
-    TraceFeed, TraceQuery,
+use crate::exposition::Exposition;
+use crate::trace::{TraceFeed, TraceQuery};
+use crate::views::{
+    BanView, ClientDetailView, ClientQuery, ClientView, ConfigCheckView, DrainRequest, DrainView, KickQuery,
+    KickedView, LogRequest, MemberDrainView, Page, PageQuery, PublishRequest, PublishedView, ReceiverView, ReloadView,
+    RemovedView, RetainedQuery, RetainedView, Sample, ScaleView, StatusView, SubscriptionView, TopicQuery,
 };
 
 /// Result of a request.
 pub type Answer<T> = Result<T, ControlError>;
+
+/// State of all routes.
+pub(crate) type Plane = Arc<dyn ControlPlane>;
 
 /// A boxed answer that takes time.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

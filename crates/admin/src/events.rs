@@ -1,24 +1,21 @@
-//! `/api/v1/events`: a snapshot of the broker each second, as server-sent events. Without watchers it costs nothing.
+//! A snapshot of the broker each second. Without watchers it costs nothing.
 
 use std::collections::BTreeMap;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use axum::body::{Body, Bytes};
-use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse as _, Response};
-use hyper::body::Frame;
-use serde::{Deserialize, Serialize};
+use axum::body::Bytes;
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::MissedTickBehavior;
 
-use crate::ControlPlane;
+use crate::control::{ControlPlane, Plane};
 use crate::problem::Problem;
-use crate::routes::Plane;
+use crate::stream::stream;
+use crate::views::Sample;
 
 /// Snapshots, made while somebody watches.
 #[derive(Debug)]
@@ -26,19 +23,6 @@ pub(crate) struct Events {
     /// The last snapshot as an event, which all watchers share.
     latest: watch::Sender<Bytes>,
     watched: Notify,
-}
-
-/// The broker at one moment.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Sample {
-    /// Counters that only rise, of which snapshots have rates.
-    #[serde(skip)]
-    pub counters: Vec<(&'static str, u64)>,
-    /// Counts of delivery times by their upper bound in seconds, of which snapshots have quantiles.
-    #[serde(skip)]
-    pub delivery_times: Vec<(f64, u64)>,
-    /// Figures that snapshots have as they are.
-    pub figures: Value,
 }
 
 /// Selects the share group whose decisions come too.
@@ -162,35 +146,6 @@ fn quantile(counts: &[(f64, u64)], part: f64) -> f64 {
         (below, lower) = (below + count, if bound.is_finite() { bound } else { lower });
     }
     lower
-}
-
-/// An answer of events that come one after the other.
-pub(crate) fn stream(events: mpsc::Receiver<Bytes>) -> Response {
-    let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
-    (headers, Body::new(EventBody(events))).into_response()
-}
-
-/// Handler of `/api/v1/events`.
-pub(crate) async fn events(
-    State(plane): State<Plane>,
-    axum::Extension(events): axum::Extension<Arc<Events>>,
-    crate::routes::Queried(query): crate::routes::Queried<EventsQuery>,
-) -> Result<Response, Problem> {
-    events.watch(plane, query)
-}
-
-struct EventBody(mpsc::Receiver<Bytes>);
-
-impl hyper::body::Body for EventBody {
-    type Data = Bytes;
-    type Error = std::convert::Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        self.0.poll_recv(context).map(|event| event.map(|event| Ok(Frame::data(event))))
-    }
 }
 
 const HEAD: &str = "event: snapshot\ndata: ";

@@ -18,13 +18,13 @@ mod places;
 mod problem;
 mod routes;
 mod server;
+mod stream;
 mod tokens;
 mod trace;
 mod views;
 mod wire;
 
 pub use control::{Answer, BoxFuture, Check, ControlError, ControlPlane};
-pub use events::Sample;
 pub use exposition::{Exposition, Kind};
 pub use server::{Listener, Server, Settings, start};
 pub use tokens::{Role, Tokens, add_token};

@@ -416,3 +416,16 @@ pub struct ReloadView {
     /// Changed keys that need a restart.
     pub not_taken: Vec<DifferenceView>,
 }
+
+/// The broker at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Sample {
+    /// Counters that only rise, of which snapshots have rates.
+    #[serde(skip)]
+    pub counters: Vec<(&'static str, u64)>,
+    /// Counts of delivery times by their upper bound in seconds, of which snapshots have quantiles.
+    #[serde(skip)]
+    pub delivery_times: Vec<(f64, u64)>,
+    /// Figures that snapshots have as they are.
+    pub figures: Value,
+}

@@ -9,11 +9,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::command::{Command, Control};
 use crate::message::Acknowledgement;
+use crate::shared::Shared;
 use crate::task::{self, Channels};
-use crate::{
-    ClientError, ClientErrorKind, ClientOptions, DisconnectReason, Events, Message, OutgoingMessage, PublishTicket,
-    TryPublishError,
-};
+use crate::{ClientError, ClientOptions, Events, Message, OutgoingMessage, PublishTicket, TryPublishError};
 
 /// Handle of a client; clones share the client. Dropping the last one disconnects in the background, as
 /// [`disconnect`](Self::disconnect) does.
@@ -171,37 +169,6 @@ impl Client {
 
     async fn send(&self, command: Command) -> Result<(), ClientError> {
         self.commands.send(command).await.map_err(|_| self.shared.ended())
-    }
-}
-
-/// State shared by the handles, the tickets and the task.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) broker: Arc<str>,
-    pub(crate) client_id: Arc<str>,
-    /// Reason of the end; set by the task before it ends on its own.
-    pub(crate) end: OnceLock<DisconnectReason>,
-}
-
-impl Shared {
-    pub(crate) fn error(&self, kind: ClientErrorKind) -> ClientError {
-        ClientError { broker: Arc::clone(&self.broker), client_id: Arc::clone(&self.client_id), kind }
-    }
-
-    /// Converts the task's answer to a request. An answer dropped by the task means that the client has ended.
-    pub(crate) fn outcome<T>(
-        &self,
-        answer: Result<Result<T, ClientErrorKind>, oneshot::error::RecvError>,
-    ) -> Result<T, ClientError> {
-        answer.map_err(|_| self.ended())?.map_err(|kind| self.error(kind))
-    }
-
-    fn ended(&self) -> ClientError {
-        self.error(ClientErrorKind::Ended(self.end.get().cloned()))
-    }
-
-    fn invalid(&self, what: &str) -> ClientError {
-        self.error(ClientErrorKind::Invalid(what.to_owned()))
     }
 }
 

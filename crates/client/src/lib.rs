@@ -51,6 +51,7 @@ mod load_reporter;
 mod message;
 mod options;
 mod reconnect;
+mod shared;
 mod task;
 mod ticket;
 mod websocket;

@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 use tenbin_codec::ReasonCode;
 use tokio::sync::oneshot;
 
-use crate::client::Shared;
 use crate::command::Reply;
+use crate::shared::Shared;
 use crate::{ClientError, ClientErrorKind};
 
 /// Future result of a published message. Dropping it does not revoke the message.

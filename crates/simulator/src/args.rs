@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use tenbin_kit::cli::About;
 
-use crate::chooser::Chooser;
+use crate::{chooser::Chooser, family::Family};
 
 /// Arguments of `tenbin-simulate`.
 #[derive(Debug, Clone, Args)]
@@ -49,7 +49,7 @@ pub(crate) struct FamiliesArgs {
 
     /// Only this family
     #[arg(long, value_name = "NAME")]
-    pub(crate) family: Option<crate::suite::Family>,
+    pub(crate) family: Option<Family>,
 
     /// Workers also report early: see `pings` in docs/SIMULATOR.md
     #[arg(long)]

@@ -60,6 +60,15 @@ impl fmt::Display for Arrivals {
     }
 }
 
+/// A message of a measured run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// Time of its arrival, on the same scale as the times in [`WorkerKind`](crate::scenario::WorkerKind).
+    pub at: Span,
+    /// Random number from which [`Distribution::service_ns`](crate::Distribution::service_ns) draws its service time.
+    pub luck: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,21 +5,12 @@ use std::{num::NonZeroU32, sync::Arc};
 use tenbin_kit::Span;
 
 use crate::{
-    arrivals::Arrivals,
+    arrivals::{Arrival, Arrivals},
     chooser::Chooser,
     plan::Plan,
     scenario::{Scenario, WorkerKind},
     simulation::simulate,
 };
-
-/// A message of a measured run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrival {
-    /// Time of its arrival, on the same scale as the times in [`WorkerKind`].
-    pub at: Span,
-    /// Random number from which [`Distribution::service_ns`](crate::Distribution::service_ns) draws its service time.
-    pub luck: u64,
-}
 
 /// Times at which free `workers` take each of `arrivals` out of one queue, as with [`Chooser::CentralQueue`].
 ///

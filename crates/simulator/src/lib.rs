@@ -20,6 +20,7 @@ mod chooser;
 mod distribution;
 mod error;
 mod events;
+mod family;
 mod figures;
 mod json;
 mod plan;
@@ -38,8 +39,8 @@ use std::{
 
 pub use args::SimulateArgs;
 use args::{Command, Format, How};
-pub use arrivals::Arrivals;
-pub use central_queue::{Arrival, central_queue};
+pub use arrivals::{Arrival, Arrivals};
+pub use central_queue::central_queue;
 pub use chooser::Chooser;
 use clap::Args as _;
 pub use distribution::Distribution;

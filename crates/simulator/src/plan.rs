@@ -3,7 +3,7 @@
 use tenbin_balancer::{Nanos, Rng};
 
 use crate::{
-    central_queue::Arrival,
+    arrivals::Arrival,
     scenario::{EAGER_GAP, Scenario, WorkerKind},
 };
 

@@ -4,12 +4,11 @@ use std::time::Duration;
 use tenbin_sn_codec::v1_2::QoS;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::command::{Answer, Command, Reply, Request};
+use crate::command::{Command, Reply, Request};
 use crate::options::check_will;
+use crate::shared::Shared;
 use crate::task::{self, Channels};
-use crate::{
-    ClientError, ClientErrorKind, ClientOptions, Events, Failure, OutgoingMessage, PublishTicket, Topic, Will, events,
-};
+use crate::{ClientError, ClientErrorKind, ClientOptions, Events, OutgoingMessage, PublishTicket, Topic, Will, events};
 
 /// Handle of a client; clones share the client. Dropping the last one disconnects in the background, as
 /// [`disconnect`](Self::disconnect) does.
@@ -159,31 +158,5 @@ impl Client {
 
     fn check(&self, result: Result<(), String>) -> Result<(), ClientError> {
         result.map_err(|fault| self.shared.error(ClientErrorKind::Invalid(fault)))
-    }
-}
-
-/// State shared by the handles, the tickets and the task.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    client_id: Arc<str>,
-    /// Reason of the end; set by the task before it ends on its own.
-    pub(crate) end: OnceLock<Failure>,
-}
-
-impl Shared {
-    fn error(&self, kind: ClientErrorKind) -> ClientError {
-        ClientError { client_id: Arc::clone(&self.client_id), kind }
-    }
-
-    /// Converts the task's answer to a command. An answer dropped by the task means that the client has ended.
-    pub(crate) fn outcome(
-        &self,
-        answer: Result<Answer, oneshot::error::RecvError>,
-    ) -> Result<Option<QoS>, ClientError> {
-        answer.map_err(|_| self.ended())?.map_err(|kind| self.error(kind))
-    }
-
-    fn ended(&self) -> ClientError {
-        self.error(ClientErrorKind::Ended(self.end.get().cloned()))
     }
 }

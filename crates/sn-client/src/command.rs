@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use tenbin_sn_codec::v1_2::QoS;
 use tokio::sync::oneshot;
 
-use crate::client::Shared;
+use crate::shared::Shared;
 use crate::{ClientError, ClientErrorKind, OutgoingMessage, Topic, Will};
 
 /// The task's answer to a command: `Some` is the granted QoS of a subscription.

@@ -49,6 +49,7 @@ mod options;
 mod search;
 #[cfg_attr(not(feature = "dtls"), path = "no_dtls.rs")]
 mod secured;
+mod shared;
 mod task;
 mod topic;
 mod unconnected;

@@ -22,7 +22,7 @@ use tenbin_sn_dtls::{Hello, Output, Server, ServerFiles, Session, has_plain_aler
 use crate::config::{ConfigError, Listener};
 use crate::counters::{Counters, count};
 use crate::limits::Limits;
-use crate::udp::Route;
+use crate::route::Route;
 
 /// DTLS of one gateway.
 pub(crate) struct Dtls {

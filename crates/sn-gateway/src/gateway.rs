@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::config::{Config, ConfigError};
 use crate::counters::{Counters, Stats};
 use crate::discovery::{self, Discovery};
-use crate::dtls::Dtls;
+use crate::dtls::{self, Dtls};
 use crate::limits::Limits;
 use crate::owners::Owners;
 use crate::shared::{Health, Shared};
@@ -150,6 +150,21 @@ impl Gateway {
             let _ = thread.join();
         }
         self.shared.states.finish();
+    }
+}
+
+impl Config {
+    /// Reads the files that the configuration names, as a start would.
+    ///
+    /// # Errors
+    /// The first file that cannot be used.
+    pub fn check_files(&self) -> Result<(), ConfigError> {
+        for config in self.for_each_listener()? {
+            config.login()?;
+            dtls::server_of(&config.listener)?;
+            Upstream::of(&config)?;
+        }
+        Ok(())
     }
 }
 

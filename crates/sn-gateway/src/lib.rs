@@ -27,6 +27,7 @@ mod gateway;
 mod limits;
 mod owners;
 mod peers;
+mod route;
 mod shared;
 mod state;
 mod thread;

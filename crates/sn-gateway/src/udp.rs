@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -17,6 +17,7 @@ use crate::config::Listener;
 use crate::counters::{Counters, count};
 use crate::dtls::{Dtls, Identity};
 use crate::limits::Limits;
+use crate::route::Route;
 
 /// A UDP socket, and the datagrams that it has not taken.
 pub(crate) struct Socket {
@@ -30,14 +31,6 @@ pub(crate) struct Socket {
     sent: usize,
     /// DTLS, if the listener has it.
     dtls: Option<Box<Dtls>>,
-}
-
-/// Way of a datagram to a client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Route {
-    pub(crate) to: SocketAddr,
-    /// The local address that the client sends to; `None` = the only one.
-    pub(crate) from: Option<IpAddr>,
 }
 
 /// Datagrams of one call.

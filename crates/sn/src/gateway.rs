@@ -6,7 +6,6 @@ use tenbin_sn_codec::v1_2::MessageId;
 use crate::names::Names;
 use crate::predefined::PredefinedTopics;
 use crate::settings::Settings;
-use crate::topic_ids::TopicIds;
 
 /// Data that all peers of a gateway share.
 #[derive(Debug)]
@@ -14,7 +13,7 @@ pub struct Gateway {
     pub(crate) settings: Settings,
     pub(crate) predefined: PredefinedTopics,
     pub(crate) names: Names,
-    first_topic_id: u16,
+    pub(crate) first_topic_id: u16,
     /// Key of [`Gateway::unguessable_id`].
     secret: RandomState,
     drawn: AtomicU64,
@@ -59,12 +58,6 @@ impl Gateway {
     /// The predefined topics.
     pub fn predefined(&self) -> &PredefinedTopics {
         &self.predefined
-    }
-
-    /// Topic ids of a client without a stored state.
-    pub(crate) fn new_topic_ids(&self, is_clean: bool) -> TopicIds {
-        // Clean Session forgets ids on both sides.
-        if is_clean { TopicIds::default() } else { TopicIds::from_first(self.first_topic_id) }
     }
 
     /// A MsgId that nobody knows but the receiver of its message. At most 32,767: some clients take ids for signed numbers.

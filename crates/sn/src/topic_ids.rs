@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use rustc_hash::FxBuildHasher;
 use tenbin_codec::TopicName;
 
+use crate::gateway::Gateway;
 use crate::names::Names;
 use crate::outbox::Outbox;
 use crate::settings::Settings;
@@ -93,6 +94,14 @@ const IDLE_TIME: Duration = Duration::from_secs(3600);
 const IDS_SKIPPED: u16 = 1024;
 /// 0xFFFF is reserved `[SN-TOPICID-2]`.
 const LAST_ID: u16 = u16::MAX - 1;
+
+impl Gateway {
+    /// Topic ids of a client without a stored state.
+    pub(crate) fn new_topic_ids(&self, is_clean: bool) -> TopicIds {
+        // Clean Session forgets ids on both sides.
+        if is_clean { TopicIds::default() } else { TopicIds::from_first(self.first_topic_id) }
+    }
+}
 
 impl Default for TopicIds {
     fn default() -> Self {

@@ -2,8 +2,8 @@
 
 use axum::extract::State;
 
-use super::Plane;
 use super::extract::{Json, Named, Queried, Reply};
+use crate::control::Plane;
 use crate::{ClientDetailView, ClientQuery, ClientView, KickQuery, KickedView, Page, PageQuery, SubscriptionView};
 
 pub(super) async fn list(State(plane): State<Plane>, Queried(query): Queried<ClientQuery>) -> Reply<Page<ClientView>> {

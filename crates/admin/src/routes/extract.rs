@@ -19,7 +19,7 @@ pub(super) type Reply<T> = Result<Json<T>, Problem>;
 pub(super) struct Json<T>(pub(super) T);
 
 /// Parameters behind `?`.
-pub(crate) struct Queried<T>(pub(crate) T);
+pub(super) struct Queried<T>(pub(super) T);
 
 /// Parameters in the path.
 pub(super) struct Named<T>(pub(super) T);

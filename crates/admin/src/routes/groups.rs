@@ -3,8 +3,8 @@
 use axum::extract::State;
 use serde_json::Value;
 
-use super::Plane;
 use super::extract::{Json, Named, Queried, Reply};
+use crate::control::Plane;
 use crate::{MemberDrainView, Page, PageQuery, ScaleView};
 
 /// Share name and filter of a group, as in its path.

@@ -6,7 +6,7 @@ use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use super::Plane;
+use crate::control::Plane;
 use crate::{Check, Exposition};
 
 pub(super) async fn healthz(State(plane): State<Plane>, RawQuery(query): RawQuery) -> Response {

@@ -3,8 +3,8 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 
-use super::Plane;
 use super::extract::{Json, Queried, Reply};
+use crate::control::Plane;
 use crate::problem::Problem;
 use crate::{Page, PublishRequest, PublishedView, ReceiverView, RemovedView, RetainedQuery, RetainedView, TopicQuery};
 

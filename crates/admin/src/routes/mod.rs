@@ -6,6 +6,7 @@ mod groups;
 mod health;
 mod messages;
 mod settings;
+mod watching;
 
 use std::sync::Arc;
 
@@ -16,27 +17,21 @@ use axum::http::{StatusCode, header};
 use axum::middleware;
 use axum::routing::{delete, get, post};
 
-use crate::ControlPlane;
+use crate::control::Plane;
 use crate::dashboard;
-use crate::events::{self, Events};
+use crate::events::Events;
 use crate::guard::{self, Guard};
 use crate::problem::Problem;
-use crate::trace;
-
-/// State of all routes.
-pub(crate) type Plane = Arc<dyn ControlPlane>;
 
 /// The description of all routes, which `tests/operation/admin` compares with the answers.
 const OPENAPI: &str = include_str!("openapi.json");
-
-pub(crate) use extract::Queried;
 
 /// All routes.
 pub(crate) fn router(plane: Plane, events: Arc<Events>, guard: Arc<Guard>) -> Router {
     let api = Router::new()
         .route("/openapi.json", get(async || ([(header::CONTENT_TYPE, "application/json")], OPENAPI)))
-        .route("/events", get(events::events))
-        .route("/trace", get(trace::trace))
+        .route("/events", get(watching::events))
+        .route("/trace", get(watching::trace))
         .route("/status", get(settings::status))
         .route("/config", get(settings::config))
         .route("/config/check", post(settings::check_config))

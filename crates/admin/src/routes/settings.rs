@@ -6,8 +6,8 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use serde_json::Value;
 
-use super::Plane;
 use super::extract::{Json, Named, Reply, body};
+use crate::control::Plane;
 use crate::problem::Problem;
 use crate::{
     BanView, ConfigCheckView, ControlPlane, DrainRequest, DrainView, LogRequest, Page, ReloadView, StatusView,

@@ -38,10 +38,10 @@ use self::link::Link;
 use self::pings::Pings;
 use self::request::Request;
 use self::serve::{Closing, End};
-use crate::client::Shared;
 use crate::command::{Command, Control};
 use crate::message::Acknowledgement;
 use crate::reconnect::Backoff;
+use crate::shared::Shared;
 use crate::{ClientErrorKind, ClientEvent, ClientOptions, DisconnectReason};
 
 /// The task's ends of the handles' channels.

@@ -10,11 +10,13 @@ use std::{io::Write, sync::Arc};
 
 use tenbin_balancer::Policy;
 
+pub use families::family_scenario;
 pub(crate) use families::run as run_families;
-pub use families::{Family, family_scenario};
 pub use goals::{Figure, GOALS, Goal};
 pub use random::random_scenario;
 pub use shipped::shipped;
+
+pub use crate::family::Family;
 
 use crate::{
     SimulateError,

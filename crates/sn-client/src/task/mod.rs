@@ -17,10 +17,10 @@ use tenbin_sn_codec::v1_2::{Message as SnMessage, QoS};
 use tokio::sync::mpsc;
 use tokio::time::sleep_until;
 
-use crate::client::Shared;
 use crate::command::{Answer, Command, Reply};
 use crate::events::EventSender;
 use crate::link::Link;
+use crate::shared::Shared;
 use crate::{ClientErrorKind, ClientEvent, ClientOptions, DisconnectReason, Failure, Message, Topic};
 use requests::OpenRequest;
 

@@ -12,9 +12,6 @@ use serde::Deserialize;
 use tenbin_codec::{ProtocolVersion, Text};
 use tenbin_sn::{Login, PredefinedTopics, Settings};
 
-use crate::dtls;
-use crate::upstream::Upstream;
-
 pub use error::{AGGREGATION_REMOVED, ConfigError};
 pub use listener::{Dtls, Listener};
 pub use listeners::ListenerTable;
@@ -182,19 +179,6 @@ impl Config {
                 let table = name.map_or_else(|| "listener".to_owned(), |name| format!("listeners: {name}: sn"));
                 return left_out(format!("{table}.{key}"), effect);
             }
-        }
-        Ok(())
-    }
-
-    /// Reads the files that the configuration names, as a start would.
-    ///
-    /// # Errors
-    /// The first file that cannot be used.
-    pub fn check_files(&self) -> Result<(), ConfigError> {
-        for config in self.for_each_listener()? {
-            config.login()?;
-            dtls::server_of(&config.listener)?;
-            Upstream::of(&config)?;
         }
         Ok(())
     }

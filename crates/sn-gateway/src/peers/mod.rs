@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use rustc_hash::FxBuildHasher;
 use tenbin_codec::Text;
 
-use crate::udp::Route;
+use crate::route::Route;
 
 pub(crate) use inbox::{Handoff, Home, Inbox, PeerWaker};
 pub(crate) use peer::{Connection, Link, Peer};

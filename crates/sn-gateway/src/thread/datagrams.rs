@@ -13,7 +13,8 @@ use super::candidates::Standing;
 use super::{BATCHES_PER_LAP, Thread};
 use crate::counters::count;
 use crate::peers::{Key, Origin, Peer};
-use crate::udp::{Batch, Route};
+use crate::route::Route;
+use crate::udp::Batch;
 
 /// Bytes for the broker beyond which a client's messages are dropped: the broker does not read.
 const OUT_BYTES_MAXIMUM: usize = 256 * 1024;

@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use super::{CLAIRVOYANT, Family};
-use crate::{chooser::Chooser, figures::Figures, rules::Rival, runs::Case, table::number};
+use super::CLAIRVOYANT;
+use crate::{chooser::Chooser, family::Family, figures::Figures, rules::Rival, runs::Case, table::number};
 
 /// Geometric means of each rule's figures over those of the clairvoyant one, in all families and in each. Then the
 /// scenarios that `adaptive` loses. `figures` has the columns of each case: the clairvoyant rule, `adaptive`, others.
