@@ -1,43 +1,18 @@
-//! Keeps crates and the broker's modules in layers: a crate imports those that `docs/ARCHITECTURE.md` allows it, and a
-//! module of the broker imports lower ones only, which the page lists too. Keeps secrets in a type that no log can show, and
-//! tests patient.
+//! Keeps crates and their modules in layers: a crate imports those that `docs/ARCHITECTURE.md` allows it, and a module
+//! imports lower ones only, which the page lists for the broker. Keeps secrets in a type that no log can show, and tests
+//! patient.
+
+mod floors;
+mod imports;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-/// Modules of the broker, the lowest first. A module may import those before it.
-const LAYERS: [&str; 27] = [
-    "values",
-    "slices",
-    "descriptors",
-    "metrics",
-    "trace",
-    "config",
-    "gateways",
-    "hooks",
-    "admission",
-    "log_limiter",
-    "connection_settings",
-    "memory",
-    "auth",
-    "webhooks",
-    "threads",
-    "durable",
-    "backlog",
-    "outbox",
-    "router",
-    "registry",
-    "lifecycle",
-    "tasks",
-    "net",
-    "control",
-    "broker",
-    "bench",
-    "fuzzing",
-];
+use floors::{BROKER, FLOORS, Floors};
+use imports::rust_files;
 
 /// Shortest time-out for an event that must come: a loaded machine may stop any process for seconds.
 const SHORTEST_PATIENCE: Duration = Duration::from_secs(5);
@@ -58,34 +33,46 @@ const SHORT_TIMEOUTS: [(&str, usize); 8] = [
 type Arrows = BTreeMap<String, BTreeSet<String>>;
 
 #[test]
-fn broker_modules_import_lower_ones_as_documented() {
+fn modules_import_lower_ones() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let source = root.join("crates/broker/src");
-    let layer = |name: &str| {
-        LAYERS.iter().position(|&layer| layer == name).unwrap_or_else(|| panic!("module {name} is in no layer"))
-    };
-    let (mut arrows, mut upward) = (Arrows::new(), Vec::new());
-    for path in rust_files(&source) {
-        let file = path.strip_prefix(&source).expect("a file of the broker");
-        let parts = file.iter().map(|part| part.to_str().expect("UTF-8")).collect::<Vec<_>>();
-        let from = parts[0].trim_end_matches(".rs");
-        if from == "lib" {
-            continue;
-        }
-        let text = fs::read_to_string(&path).expect("text in UTF-8");
-        let is_test = parts.iter().any(|part| ["tests", "tests.rs", "for_tests.rs"].contains(part));
-        let tests_at = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
-        for (at, to) in imports(&text).into_iter().filter(|(_, to)| to != from) {
-            if layer(&to) > layer(from) {
-                upward.push(format!("{}: {from} → {to}", file.display()));
-            }
-            if !is_test && at < tests_at {
-                arrows.entry(from.to_owned()).or_default().insert(to);
+    let (mut mistakes, mut count) = (Vec::new(), 0);
+    for Floors { source, modules, upward } in &FLOORS {
+        let layers: Vec<&str> = modules.split_whitespace().collect();
+        let listed: BTreeSet<String> = layers.iter().map(|&name| name.to_owned()).collect();
+        let there = imports::modules(&root.join(source));
+        mistakes.extend(there.symmetric_difference(&listed).map(|name| format!("{source}: {name} is not in both")));
+        let layer = |name: &str| layers.iter().position(|&layer| layer == name);
+        let arrows =
+            |&(from, to, _): &(&str, &str, _)| to.split(' ').map(|to| format!("{from} → {to}")).collect::<Vec<_>>();
+        let allowed: BTreeSet<String> = upward.iter().flat_map(arrows).collect();
+        let mut used = BTreeSet::new();
+        for import in imports::imports(&root.join(source)) {
+            count += 1;
+            if layer(&import.to) > layer(&import.from) {
+                let arrow = format!("{} → {}", import.from, import.to);
+                if !allowed.contains(&arrow) {
+                    mistakes.push(format!("{source}/{}: {arrow}", import.file));
+                }
+                used.insert(arrow);
             }
         }
+        mistakes
+            .extend(allowed.difference(&used).map(|arrow| format!("{source}: {arrow} is opened: shorten the list")));
+    }
+    let sources = fs::read_dir(root.join("crates")).expect("a directory").count();
+    assert_eq!(FLOORS.len(), sources + 1, "all crates and the program are in the list");
+    assert!(count > 1000, "the trees are read: {count} imports");
+    assert!(mistakes.is_empty(), "imports of higher modules, and other mistakes:\n{}", mistakes.join("\n"));
+}
+
+#[test]
+fn broker_modules_import_the_documented_ones() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut arrows = Arrows::new();
+    for import in imports::imports(&root.join(BROKER)).into_iter().filter(|import| !import.is_test) {
+        arrows.entry(import.from).or_default().insert(import.to);
     }
     assert!(arrows.len() > 10, "the tree is read");
-    assert!(upward.is_empty(), "imports of higher modules:\n{}", upward.join("\n"));
     let page = fs::read_to_string(root.join("docs/ARCHITECTURE.md")).expect("the page");
     let block = page.split("```layers\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block of arrows");
     assert!(documented(block) == arrows, "docs/ARCHITECTURE.md has other arrows; these are true:\n{}", shown(&arrows));
@@ -231,41 +218,6 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
     found
 }
 
-/// Positions and modules of all paths that begin with `crate::`, outside of comments.
-fn imports(text: &str) -> Vec<(usize, String)> {
-    let is_code = |at: usize| {
-        let line = text[..at].rfind('\n').map_or(0, |end| end + 1);
-        !text[line..at].contains("//")
-    };
-    let mut found = Vec::new();
-    for (at, _) in text.match_indices("crate::").filter(|&(at, _)| is_code(at)) {
-        let rest = &text[at + "crate::".len()..];
-        let paths = match rest.strip_prefix('{') {
-            Some(list) => list.split(';').next().unwrap_or_default().split(',').collect(),
-            None => vec![rest],
-        };
-        let names = paths.into_iter().filter_map(|path| module(path.trim()));
-        found.extend(names.map(|name| (at, name)));
-    }
-    found
-}
-
-/// The module that a path begins with. `Policy` and the rest of the crate's public names stand for their modules.
-fn module(path: &str) -> Option<String> {
-    let name = path.split(|other: char| !other.is_alphanumeric() && other != '_').next().unwrap_or_default();
-    let module = match name {
-        "" | "Policy" => return None,
-        "Config" | "ConfigError" => "config",
-        "Broker" | "BrokerBuilder" => "broker",
-        "Authenticator" | "Authorizer" => "auth",
-        "StoreError" => "durable",
-        "LogLimiter" => "log_limiter",
-        "MetricsSnapshot" => "metrics",
-        name => name,
-    };
-    Some(module.to_owned())
-}
-
 fn documented(block: &str) -> Arrows {
     let names = |list: &str| list.split(',').map(|name| name.trim().to_owned()).collect();
     let arrow = |line: &str| line.split_once('→').map(|(from, to)| (from.trim().to_owned(), names(to)));
@@ -274,24 +226,14 @@ fn documented(block: &str) -> Arrows {
 
 fn shown(arrows: &Arrows) -> String {
     let mut text = String::new();
-    for name in LAYERS.iter().rev() {
+    let modules = FLOORS.iter().find(|floors| floors.source == BROKER).map_or("", |floors| floors.modules);
+    let layers: Vec<&str> = modules.split_whitespace().collect();
+    for name in layers.iter().rev() {
         if let Some(to) = arrows.get(*name) {
             let mut to = to.iter().map(String::as_str).collect::<Vec<_>>();
-            to.sort_by_key(|to| LAYERS.iter().rposition(|layer| layer == to).map(std::cmp::Reverse));
+            to.sort_by_key(|to| layers.iter().rposition(|layer| layer == to).map(std::cmp::Reverse));
             let _ = writeln!(text, "{name:<15} → {}", to.join(", "));
         }
     }
     text
-}
-
-fn rust_files(directory: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry").path()) {
-        if entry.is_dir() {
-            files.extend(rust_files(&entry));
-        } else if entry.extension().is_some_and(|extension| extension == "rs") {
-            files.push(entry);
-        }
-    }
-    files
 }
