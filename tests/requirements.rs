@@ -268,8 +268,8 @@ fn read_first(files: &[PathBuf]) -> Result<String, String> {
 /// Tests [`find_test`] itself: names that it must find, and names that it must not find.
 fn mistakes_are_found(root: &Path) -> Vec<String> {
     let there = [
-        "wills::disconnect_with_will_publishes_it",
-        "conformance::s3_01_connect::mqtt_3_1_3_2_the_client_identifier_names_the_session",
+        "protocol::wills::disconnect_with_will_publishes_it",
+        "protocol::conformance::s3_01_connect::mqtt_3_1_3_2_the_client_identifier_names_the_session",
         "tenbin-codec::text::tests::mqtt_1_5_4_3_a_byte_order_mark_is_kept",
         "tenbin-codec/rules::connect::mqtt_3_1_0_1_the_first_packet_is_connect",
         "tenbin-client/scripted::receiving::on_receipt_the_client_acknowledges",
@@ -277,11 +277,12 @@ fn mistakes_are_found(root: &Path) -> Vec<String> {
     ];
     let not_there = [
         "disconnect_with_will_publishes_it",
-        "wills::disconnect_with_will_publishes",
-        "wills::with_will",
-        "retained::disconnect_with_will_publishes_it",
-        "conformance::s3_02_connack::mqtt_3_1_3_2_the_client_identifier_names_the_session",
-        "conformance::mqtt_3_1_3_2_the_client_identifier_names_the_session",
+        "wills::disconnect_with_will_publishes_it",
+        "protocol::wills::disconnect_with_will_publishes",
+        "protocol::wills::with_will",
+        "protocol::retained::disconnect_with_will_publishes_it",
+        "protocol::conformance::s3_02_connack::mqtt_3_1_3_2_the_client_identifier_names_the_session",
+        "protocol::conformance::mqtt_3_1_3_2_the_client_identifier_names_the_session",
         "tenbin-codec::text::mqtt_1_5_4_3_a_byte_order_mark_is_kept::tests",
     ];
     let lost = there.iter().filter_map(|name| find_test(root, name).err().map(|why| format!("lost: {name}: {why}")));
