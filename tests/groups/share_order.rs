@@ -199,7 +199,7 @@ fn member_that_unsubscribes_holds_the_keys_it_has_begun() {
 
 /// Other groups of the client go on, and DISCONNECT or a takeover ends the holding like a lost connection.
 #[test]
-fn member_that_unsubscribes_from_one_group_holds_no_key_of_another() {
+fn unsubscribed_member_holds_no_key_of_another_group() {
     let file = ConfigFile::new("[[share]]\nkey = \"topic\"");
     let broker = BrokerProcess::start(&["--config", file.path()]);
     for takeover in [false, true] {

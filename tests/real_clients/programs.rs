@@ -108,7 +108,7 @@ fn run_java(class: &str) {
     }
 }
 
-/// Runs a program over each of the transports that it speaks, against brokers of their own.
+/// Runs a program over each of its transports, each against a new broker.
 fn run(program: &[&str], spoken: &[&str], steps: usize) {
     for served in Served::over(spoken, &["--policy", "round_robin"]) {
         let mut command = Command::new(program[0]);

@@ -8,7 +8,7 @@ use tenbin_codec::{Connect, ProtocolVersion};
 
 use super::{Lines, PATIENCE, RawClient, text};
 
-/// `tenbin broker` as a child process on a port of its own; killed when dropped.
+/// `tenbin broker` as a child process on a free port; killed when dropped.
 pub(crate) struct BrokerProcess {
     child: Child,
     addresses: Vec<SocketAddr>,
@@ -247,7 +247,7 @@ pub(crate) fn is_store_durable() -> bool {
 /// Builds a broker command, and the data directory made for it.
 ///
 /// Without store arguments the store is ephemeral, so that no test leaves anything for another. With
-/// `TENBIN_TEST_STORE=durable` it is the default store, in a directory of its own.
+/// `TENBIN_TEST_STORE=durable` it is the default store, in a temporary directory.
 fn command(arguments: &[&str]) -> (Command, Option<TempDir>) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tenbin"));
     command.arg("broker").args(arguments);
@@ -265,7 +265,8 @@ fn command(arguments: &[&str]) -> (Command, Option<TempDir>) {
     (command, data)
 }
 
-/// Asserts that `--check` refuses what a start refuses, and names the same file, unless the machine is the reason.
+/// Asserts that `--check` refuses a configuration that a start refused, and names the same file, unless the machine is the
+/// reason.
 fn assert_check_refuses(environment: &[(&str, PathBuf)], arguments: &[&str], said: &[String]) {
     let of_machine = ["cannot listen", "data directory", "state in ", "/spool", "/state"];
     let Some(file) = arguments.iter().skip_while(|argument| **argument != "--config").nth(1) else { return };

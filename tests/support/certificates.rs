@@ -211,7 +211,7 @@ impl Certificates {
     }
 }
 
-/// The contents of the value in DER that these bytes begin with, and what follows it.
+/// Splits bytes behind the DER value at their beginning: the contents of the value, and the rest.
 fn contents(der: &[u8]) -> (&[u8], &[u8]) {
     let more = if der[1] < 0x80 { 0 } else { usize::from(der[1] - 0x80) };
     let length = der[2..2 + more].iter().fold(0, |length, &byte| length << 8 | usize::from(byte));

@@ -2,7 +2,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The lines of a child's output, collected by a thread of their own; clones share them.
+/// The lines of a child's output, collected by a thread; clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct Lines {
     state: Arc<(Mutex<State>, Condvar)>,

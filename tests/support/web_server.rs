@@ -63,7 +63,7 @@ impl WebServer {
                     return;
                 }
                 let (shared, tls) = (Arc::clone(&shared), tls.clone());
-                // Errors are those of a client that has gone.
+                // Errors mean that the client has gone.
                 std::thread::spawn(move || match tls {
                     Some(tls) => {
                         let tls = ServerConnection::new(tls).expect("a legal configuration");

@@ -6,7 +6,7 @@ use tokio::runtime::Runtime;
 
 use super::PATIENCE;
 
-/// Accepts everybody, and passes on where they come from.
+/// Accepts every client, and passes on its origin.
 struct Witness(mpsc::SyncSender<Origin>);
 
 impl Authenticator for Witness {

@@ -231,6 +231,6 @@ fn failed_connection_error_names_address_and_client() {
     plan.audiences[0].share = Some("group".into());
     plan.connection.user_name = Some("nobody".into());
     plan.brokers[0].port = 1;
-    let error = run_plan(&plan).expect_err("nobody listens there").to_string();
+    let error = run_plan(&plan).expect_err("no broker listens there").to_string();
     assert!(error.starts_with("cannot connect to 127.0.0.1:1: engine-sub-0: "), "{error}");
 }

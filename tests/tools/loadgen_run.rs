@@ -83,7 +83,7 @@ fn every_kind_of_connection_uses_a_unix_socket() {
     let config = ConfigFile::new(&format!("[[listeners]]\naddress = \"unix:{path}\"\nanonymous = true\n"));
     let broker = BrokerProcess::start(&["--config", config.path()]);
     let load = "--messages 300 --qos 1 --conns 20 --publishers 2 --assert lost=0,duplicated=0,expected=600";
-    // Nobody is at this address.
+    // No broker listens at this address.
     let run = ["run", "--broker", "127.0.0.1:1", "--unix", &path].into_iter().chain(load.split_whitespace());
     let run: Vec<_> = run.collect();
     stdout(&loadgen(&run));

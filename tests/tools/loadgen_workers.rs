@@ -21,7 +21,7 @@ fn plan(port: u16) -> Plan {
     }
 }
 
-/// `count` publishers, each with so many messages at this interval.
+/// `count` publishers that send `messages` each, at this interval.
 fn publishers(plan: &Plan, count: u32, messages: u64, interval: Duration) -> Publishers {
     Publishers { count, messages: Some(messages), pace: Pace::Open { interval }, ..plan.publishers.clone() }
 }
@@ -147,7 +147,7 @@ fn connections_without_listener_count_as_refused() {
 fn too_many_connections_error_names_the_open_file_limit() {
     let mut plan = plan(1);
     plan.idle = Some(Idle { count: u32::MAX, rate: None });
-    let error = run_plan(&plan).expect_err("nobody has so many").to_string();
+    let error = run_plan(&plan).expect_err("more than any system allows").to_string();
     assert!(error.starts_with("4,294,967,295 connections need 4,294,967,359 open files, the limit is "), "{error}");
 }
 

@@ -22,7 +22,7 @@ const CLIENTS: [&str; 2] = [
     "sub: { subscribes_to: broker, qos: 1, session_expiry: 1h }",
 ];
 
-/// A verification that runs, with its files in a directory of its own.
+/// A running verification with its files in a temporary directory.
 struct Run {
     directory: TempDir,
     child: Child,
@@ -80,7 +80,7 @@ impl Run {
         self.child.wait().expect("its end");
     }
 
-    /// Name of the run: that of its directory for working files.
+    /// Name of the run: the name of its directory for working files.
     fn name(&self) -> String {
         let mut work = fs::read_dir(self.path().join("tmp")).expect("a directory").flatten();
         work.next().expect("working files").file_name().to_string_lossy().into_owned()

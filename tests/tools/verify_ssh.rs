@@ -112,7 +112,7 @@ fn faketime() -> &'static str {
     ""
 }
 
-/// Starts `sshd` on a machine, with directories of its own for everything that a session may write.
+/// Starts `sshd` on a machine, with separate directories for everything that a session may write.
 fn serve(at: &Path, node: &Machine, clock: &str) -> Process {
     let own = at.join(node.name());
     fs::create_dir_all(own.join("tmp")).expect("a directory");
@@ -143,7 +143,7 @@ fn eventually(what: &str, mut happened: impl FnMut() -> bool) -> Duration {
     begin.elapsed()
 }
 
-/// Processes of this host, which sees those of all labs: their numbers and command lines.
+/// Processes of this host and, with them, of all labs: their numbers and command lines.
 fn processes() -> Vec<(String, String)> {
     let entries = fs::read_dir("/proc").expect("/proc").flatten();
     let pids =

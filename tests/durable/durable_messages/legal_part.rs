@@ -1,4 +1,4 @@
-//! A connection that the broker ends: what came before is acknowledged first, so that a client that repeats the rest gets
+//! A connection that the broker ends: earlier messages are acknowledged first, so that a client that repeats the rest gets
 //! further each time.
 
 use std::collections::BTreeSet;

@@ -91,7 +91,7 @@ fn expiring(client_id: &str, seconds: u32) -> Connect {
     Connect { properties, ..lasting(ProtocolVersion::V5, client_id) }
 }
 
-/// Bytes of the files below a directory. A file that is removed meanwhile counts as 0.
+/// Bytes of the files below a directory. A file that is removed during the count counts as 0.
 fn bytes_below(directory: &Path) -> u64 {
     let entries = std::fs::read_dir(directory).into_iter().flatten().map_while(Result::ok);
     entries.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum()

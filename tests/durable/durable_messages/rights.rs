@@ -173,7 +173,7 @@ fn long_backlog_waits_for_the_right_without_holding_up_others() {
 }
 
 #[test]
-fn share_groups_keep_their_messages_while_members_lack_the_right() {
+fn share_groups_keep_messages_while_members_lack_the_right() {
     for (has_store, by_restart) in [(true, false), (true, true), (false, false)] {
         for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
             let mut stage = Stage::new(has_store);

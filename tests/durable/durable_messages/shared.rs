@@ -4,7 +4,7 @@ use tenbin_codec::{ProtocolVersion, QoS, ReasonCode};
 
 use crate::support::{DataDirectory, RawClient, lasting, share};
 
-/// The backlog is read page by page. Messages published meanwhile go behind it.
+/// The backlog is read page by page. Messages published during the reading go behind it.
 #[test]
 fn group_backlog_is_delivered_in_order_after_a_kill() {
     for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {

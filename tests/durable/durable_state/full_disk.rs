@@ -270,7 +270,7 @@ fn mqtt_3_1_2_22_deferred_acks_do_not_break_keep_alive() {
     let connect = |connect| broker.connect(Connect { keep_alive: 4, ..connect });
     let mut publisher = connect(Connect::new(ProtocolVersion::V5, text("publisher")));
     let mut subscriber = connect(lasts);
-    // As many messages as the broker's Receive Maximum, and more requests than it reads meanwhile.
+    // The broker's Receive Maximum of messages, and more requests than the broker reads at once.
     for number in 0..1024 {
         let packet_id = Some(publisher.next_id());
         publisher.send(&Packet::Publish(Publish { packet_id, ..retained("window", &number.to_string()) }));

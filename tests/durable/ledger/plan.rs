@@ -36,13 +36,13 @@ pub(crate) struct RoundPlan {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// SIGSTOP, and SIGCONT after so many milliseconds.
+    /// SIGSTOP, and SIGCONT after this number of milliseconds.
     Frozen(u64),
     /// All clients break their connections.
     Cut,
     DiskFull(u64),
     SyncFails(u64),
-    /// Sets the clock to so many seconds behind the real time.
+    /// Sets the clock this number of seconds behind the real time.
     ClockBack(u64),
 }
 

@@ -12,7 +12,7 @@ pub(crate) struct Complaint {
     pub(crate) message: Option<Number>,
 }
 
-/// Everything that one client did and saw, in order.
+/// Everything that a client did and saw, in order.
 #[derive(Default)]
 pub(crate) struct Journal {
     entries: Vec<Entry>,

@@ -10,7 +10,7 @@ use tenbin_codec::{Ack, Connect, Disconnect, Packet, PacketId, ProtocolVersion, 
 use super::world::Round;
 use crate::support::{Dice, PATIENCE, RawClient, Silence, encode, lasting, text, topic};
 
-/// Client that connects again and again, each time with a Will of its own number.
+/// Client that connects again and again, each time with a Will that carries the client's number.
 pub(crate) struct Mortal {
     number: usize,
     dice: Dice,
@@ -134,7 +134,7 @@ impl Mortal {
         Will { qos, retain, topic, payload, delay_interval: (delay > 0).then_some(delay), properties: None }
     }
 
-    /// Delayed Wills have a session of their own, so that a connection without delay does not drop a pending Will.
+    /// Delayed Wills have a separate session, so that a connection without delay does not drop a pending Will.
     fn client_id(&self, delay: u32) -> String {
         match delay {
             1 => format!("mortal-{}-life-{}", self.number, self.fates.len()),
@@ -203,7 +203,7 @@ impl Heir {
         let (mut observer, _) = RawClient::connect(round.address, Connect::new(ProtocolVersion::V5, text("observer")));
         observer.subscribe("wills/#", QoS::AtMostOnce);
         let messages = observer.drain();
-        // A delayed Will may be published meanwhile.
+        // A delayed Will may be published during the check.
         let retained: HashSet<_> = messages.iter().filter(|message| message.retain).filter_map(whose).collect();
         for &(mortal, life) in &retained {
             let fate = fate(mortals, (mortal, life));

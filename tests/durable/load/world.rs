@@ -126,7 +126,7 @@ impl World {
         let number = self.rounds;
         let (complaints, events, crashes) = (&self.complaints, &self.events, &self.crashes);
         let round = &Round { number, address, over: &over, goes: &goes, cuts: &cuts, crashes, complaints, events };
-        // Receivers continue meanwhile: a publisher may wait for room.
+        // Receivers continue at the same time, because a publisher may wait for room.
         let is_answered = &AtomicBool::new(false);
         std::thread::scope(|scope| {
             let publishers = self.publishers.iter_mut().map(|publisher| scope.spawn(|| publisher.finish(round)));
@@ -220,7 +220,7 @@ impl World {
         text
     }
 
-    /// History of a message: all clients' actions on it, and the actions on the broker meanwhile.
+    /// History of a message: all clients' actions on it, and the actions on the broker in that time.
     fn history(&self, message: Number) -> String {
         let mut lines = Vec::new();
         for publisher in &self.publishers {

@@ -8,7 +8,7 @@ use crate::support::{BrokerProcess, RawClient, lasting, text, topic};
 /// Sizes around every threshold of copying and sharing.
 const SIZES: [usize; 14] = [0, 1, 2, 127, 128, 4000, 4095, 4096, 4097, 16_383, 65_535, 65_536, 300_000, 1_000_000];
 
-/// Twelve clients fill everything they send with a letter of their own. Every part of a received message (live,
+/// Each of twelve clients fills everything it sends with a different letter. Every part of a received message (live,
 /// retained, queued or Will) must hold the letter of its topic.
 #[test]
 fn every_message_is_made_of_its_publisher_s_bytes() {

@@ -1,4 +1,4 @@
-//! Processor time of one packet, whatever one client has subscribed to: the bounds of `docs/performance.md`.
+//! Processor time of one packet is bounded for any number of subscriptions: the bounds of `docs/performance.md`.
 //!
 //! Figures are ratios to the same packet of a client that has subscribed to little, in the same run.
 
@@ -96,7 +96,7 @@ fn costs_of(broker: &BrokerProcess, groups: usize) -> Vec<(&'static str, Duratio
     assert_eq!(subscribe(&mut member, filters).iter().filter(|reason| reason.is_error()).count(), 0);
     let mut publisher = broker.v5("publisher");
     let mut costs = Vec::new();
-    (0..10).for_each(|_| member.settle()); // what the SUBSCRIBEs have left behind
+    (0..10).for_each(|_| member.settle()); // complete the work of the SUBSCRIBEs
     costs.push(("PINGREQ", cost_of(broker, 200, || member.settle())));
     let mut send_one = || {
         publisher.publish(&format!("{name}/5"), "x", QoS::AtLeastOnce);
@@ -178,7 +178,7 @@ fn member_gets_the_backlogs_of_all_its_groups() {
 /// While a client with 10,000 share groups comes, goes, subscribes and unsubscribes, others are served in between: the
 /// broker does little work while one of them waits.
 #[test]
-fn others_are_served_while_a_client_with_many_groups_comes_and_goes() {
+fn others_are_served_while_a_client_of_many_groups_reconnects() {
     let broker = BrokerProcess::start(&[]);
     let is_over = AtomicBool::new(false);
     let mut waits = std::thread::scope(|scope| {

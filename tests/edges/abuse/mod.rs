@@ -1,5 +1,5 @@
 #![cfg(target_os = "linux")]
-//! Hostile clients. Each test states the memory and time that the broker may use meanwhile.
+//! Hostile clients. Each test states the memory and time that the broker may use under the attack.
 
 mod amplification;
 mod canary;

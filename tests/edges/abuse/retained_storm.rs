@@ -40,7 +40,7 @@ fn retained_messages_beyond_the_queue_limit_arrive() {
     for qos in [QoS::AtMostOnce, QoS::AtLeastOnce] {
         let mut client = broker.v5("client");
         client.subscribe("#", qos);
-        // `receive_message` acknowledges at the QoS of the message: that of its publisher, which is 0.
+        // `receive_message` acknowledges at the QoS of the message. The publisher used QoS 0.
         receive_all(&mut client);
         client.subscribe("#", qos);
         receive_all(&mut client);
@@ -87,7 +87,7 @@ fn subscribers_that_do_not_read_use_little_memory() {
         longest = longest.max(broker.cpu_time() - began);
         growth.look();
     }
-    assert!(longest < Duration::from_secs(2), "somebody else waits while the broker works for {longest:?}");
+    assert!(longest < Duration::from_secs(2), "other clients wait while the broker works for {longest:?}");
     growth.assert_within(64, "50 x 5 x 50,000 retained messages");
     drop(storm);
     let mut client = broker.v5("client");
@@ -95,7 +95,7 @@ fn subscribers_that_do_not_read_use_little_memory() {
     receive_all(&mut client);
 }
 
-/// A sparse filter visits every topic and finds nothing. Other clients must run meanwhile.
+/// A sparse filter visits every topic and finds nothing. Other clients must run during the search.
 #[test]
 fn filter_without_matches_delays_no_other_client() {
     let broker = BrokerProcess::start(&[]);
@@ -117,7 +117,7 @@ fn filter_without_matches_delays_no_other_client() {
     let began = broker.cpu_time();
     broker.assert_serves();
     let worked = broker.cpu_time() - began;
-    assert!(worked < Duration::from_secs(4), "somebody else waits while the broker works for {worked:?}");
+    assert!(worked < Duration::from_secs(4), "other clients wait while the broker works for {worked:?}");
 }
 
 /// A subscriber sees the newest message of a topic last, however PUBLISH and SUBSCRIBE interleave.

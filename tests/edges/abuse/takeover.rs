@@ -34,7 +34,7 @@ fn takeover_subscribe_and_publish_storm() {
             let began = broker.cpu_time();
             broker.assert_serves();
             let worked = broker.cpu_time() - began;
-            assert!(worked < Duration::from_secs(4), "somebody else waits while the broker works for {worked:?}");
+            assert!(worked < Duration::from_secs(4), "other clients wait while the broker works for {worked:?}");
         }
         stop.store(true, Ordering::Relaxed);
     });

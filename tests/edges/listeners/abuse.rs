@@ -16,8 +16,8 @@ fn count() -> usize {
     std::env::var("TENBIN_DOOR_PEERS").ok().and_then(|count| count.parse().ok()).unwrap_or(200)
 }
 
-/// Each sends as much as its stage takes, and never the end of it. Growth ≤ 64 KiB each, and all end after
-/// connect_timeout_ms.
+/// Each client fills the buffer of its stage and never completes the stage. Growth ≤ 64 KiB each, and all connections end
+/// after connect_timeout_ms.
 #[test]
 fn unfinished_stages_of_a_door_are_bounded_and_end_in_time() {
     tenbin_broker::raise_descriptor_limit().expect("permitted");

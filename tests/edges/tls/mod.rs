@@ -17,7 +17,7 @@ use tenbin_codec::{Connect, ProtocolVersion, ReasonCode};
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::version::TLS13;
 
-/// A broker with a TLS listener besides the plain one.
+/// A broker with a TLS listener and a plain one.
 struct Guarded {
     certificates: Certificates,
     config: ConfigFile,

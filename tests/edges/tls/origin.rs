@@ -1,4 +1,4 @@
-//! What an authenticator learns of a client's connection.
+//! Facts about a client's connection that an authenticator gets.
 
 use std::sync::Arc;
 

@@ -38,7 +38,7 @@ fn clients_of_a_removed_authority_are_disconnected() {
     let mut removed_clients = connect_all(&guarded, &removed, "removed", count() / 2);
     let mut anonymous = guarded.connect("anonymous");
 
-    // A new certificate of the broker drops nobody.
+    // A new certificate of the broker drops no connection.
     let second = guarded.certificates.renew();
     guarded.hang_up("reloaded");
     let late = connect(guarded.address(), &removed, "late");

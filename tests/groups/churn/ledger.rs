@@ -1,6 +1,6 @@
 use crate::support::PATIENCE;
 
-/// One message that one member received.
+/// A message received by a member.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Receipt {
     pub(crate) number: usize,

@@ -55,7 +55,7 @@ fn a_publisher_sticks_to_a_member() {
     let mut members: Vec<_> = (0..2).map(|number| member(&broker, number)).collect();
     let before = members_by_publisher(&broker, &mut members);
     members.push(member(&broker, 2));
-    assert_eq!(members_by_publisher(&broker, &mut members), before, "a new member takes nobody away");
+    assert_eq!(members_by_publisher(&broker, &mut members), before, "a new member takes no publisher away");
 }
 
 /// Returns the next message, unacknowledged, if there is one.
@@ -73,7 +73,7 @@ fn key_is_pinned_until_its_messages_are_acknowledged() {
     let mut publish = |members: &mut [RawClient; 2], topic: &str| {
         publisher.publish_with(at_qos(topic, "", QoS::AtLeastOnce));
         let got = members.each_mut().map(next);
-        let index = got.iter().position(Option::is_some).expect("somebody has it");
+        let index = got.iter().position(Option::is_some).expect("one member has it");
         assert!(got[1 - index].is_none());
         (index, got.into_iter().flatten().next().expect("it is there"))
     };

@@ -234,7 +234,7 @@ fn worker_that_comes_back_gets_no_more_than_it_can_begin_with() {
 
 /// Such a member begins with a message when it is written: no acknowledgement serves the backlog.
 #[test]
-fn messages_do_not_wait_for_acknowledgements_of_a_member_at_qos_0() {
+fn messages_wait_for_no_acknowledgement_of_a_member_at_qos_0() {
     let broker = BrokerProcess::start(&[]);
     let mut worker = broker.connect(one_at_a_time("worker"));
     worker.subscribe(&share("group", TOPIC), QoS::AtMostOnce);

@@ -43,7 +43,7 @@ fn acknowledged(publisher: &mut RawClient) -> u16 {
     acknowledged
 }
 
-/// Waits for the acknowledgements from that of the message behind `first` on, in order.
+/// Waits for the acknowledgements of all messages after `first`, in order.
 fn wait_for_rest(publisher: &mut RawClient, first: u16, qos: QoS) {
     let packet_type = if qos == QoS::AtLeastOnce { PacketType::PubAck } else { PacketType::PubRec };
     for number in first + 1..=MESSAGES {

@@ -51,7 +51,7 @@ fn publisher_order_holds_while_receivers_slow_down_and_catch_up() {
             scope.spawn(move || receive(client, number, seed, end));
         }
         let sent: Counts = publishers.map(|publisher| publisher.join().expect("it publishes"));
-        end.set(sent).expect("nobody else says it");
+        end.set(sent).expect("set once");
     });
     let end = end.into_inner().expect("said");
     assert!(end.iter().flatten().all(|&count| count > 500), "{end:?}");

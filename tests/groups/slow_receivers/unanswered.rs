@@ -234,7 +234,7 @@ fn message_that_all_refused_is_judged_anew_after_restart() {
             1 => assert_eq!(reason, ReasonCode::QuotaExceeded, "the member has got it"),
             _ if number <= ROOM && reason == ReasonCode::QuotaExceeded => {}
             _ => {
-                assert_eq!(reason, ReasonCode::Success, "nobody has got message {number}");
+                assert_eq!(reason, ReasonCode::Success, "no receiver has message {number}");
                 assert_eq!(number_of(&live.receive_message()), usize::from(number));
             }
         }

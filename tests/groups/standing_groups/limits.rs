@@ -105,14 +105,14 @@ fn ages_of_waiting_messages_count_across_restarts() {
     join(&broker, "member").expect_nothing_waiting();
 }
 
-/// Waits until the log has told of so many messages that waited too long.
+/// Waits until the log reports this number of messages that waited too long.
 fn dropped(broker: &BrokerProcess, messages: usize) {
     let until = std::time::Instant::now() + PATIENCE;
     loop {
         let lines = broker.log().all();
-        let told = lines.iter().filter(|line| line.contains("waited too long"));
+        let reports = lines.iter().filter(|line| line.contains("waited too long"));
         let number = |line: &String| line.split("dropped=").nth(1)?.split(' ').next()?.parse::<usize>().ok();
-        let sum: usize = told.filter_map(number).sum();
+        let sum: usize = reports.filter_map(number).sum();
         if sum == messages {
             return;
         }

@@ -27,7 +27,7 @@ fn join(broker: &BrokerProcess, client_id: &str) -> RawClient {
     member
 }
 
-/// Returns the payloads of so many messages, and asserts that no more wait.
+/// Returns the payloads of `count` messages, and asserts that no more wait.
 fn received(member: &mut RawClient, count: usize) -> Vec<String> {
     let messages = member.receive_messages(count);
     messages.iter().map(|message| String::from_utf8_lossy(&message.payload).into_owned()).collect()
@@ -105,7 +105,7 @@ fn waiting_messages_survive_restarts_without_any_member() {
         let mut member = join(&broker, "member");
         assert!(received(&mut member, expected.len()) == expected, "{qos}");
         member.disconnect();
-        // Its acknowledgement comes after those of the member are stored.
+        // This message is acknowledged after the member's acknowledgements are stored.
         assert_eq!(broker.v5("publisher").publish("jobs/a", "last", qos), ReasonCode::Success);
         drop(broker);
         assert_eq!(received(&mut join(&start(), "member"), 1), ["last"], "{qos}");

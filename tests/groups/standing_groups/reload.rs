@@ -37,7 +37,7 @@ impl Reloaded {
 }
 
 #[test]
-fn reload_begins_a_standing_group_and_its_messages_outlive_the_rule() {
+fn reload_begins_a_standing_group_with_lasting_messages() {
     for directory in [None, Some(DataDirectory::new())] {
         let mut broker = Reloaded::start(directory.as_ref(), "");
         assert_eq!(broker.publish("before"), ReasonCode::NoMatchingSubscribers);

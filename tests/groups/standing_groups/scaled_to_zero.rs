@@ -32,7 +32,7 @@ impl Stage {
         self.acknowledged.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// Waits until publishers got so many more acknowledgements, and for a time.
+    /// Waits for a number of further acknowledgements to publishers, and at least for a time.
     fn wait_for_more(&self, messages: usize, time: Duration) {
         let (wanted, begin) = (self.acknowledged() + messages, Instant::now());
         while self.acknowledged() < wanted || begin.elapsed() < time {
@@ -91,7 +91,7 @@ impl Received {
         let mut orders = vec![<[Vec<usize>; PUBLISHERS]>::default(); members.len()];
         let until = Instant::now() + PATIENCE * 4;
         while !is_over(self) {
-            assert!(Instant::now() < until, "{} messages have come", self.messages());
+            assert!(Instant::now() < until, "{} messages received", self.messages());
             for (member, order) in members.iter_mut().zip(&mut orders) {
                 while let Ok(Packet::Publish(publish)) = member.try_receive(Duration::from_millis(1)) {
                     member.acknowledge(&publish);

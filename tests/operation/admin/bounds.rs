@@ -44,7 +44,7 @@ const MEMORY_OF_ADDRESS: &str = "[connections]\npacket_bytes_maximum = 16384\nco
 /// Bounds with separate tests: one needs a file of users, the other a store that has no room.
 const TESTED_APART: [&str; 2] = ["connections.failures_per_minute_per_address", "store.bytes_maximum"];
 
-/// Bounds that one client hits with few packets.
+/// Bounds that a single client hits with few packets.
 const ROWS: [Row; 32] = [
     row("connections.maximum", "[connections]\nmaximum = 1", connect_twice, CONNECTION),
     row("connections.per_address_maximum", CONNECTIONS_OF_ADDRESS, |address| connect_two(open_afar, address), AFAR),

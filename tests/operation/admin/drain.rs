@@ -91,7 +91,7 @@ fn reload_ends_a_drain() {
 }
 
 #[test]
-fn drain_of_one_listener_leaves_the_broker_ready_and_returning_clients_alone() {
+fn drain_of_one_listener_leaves_the_broker_ready() {
     let file = ConfigFile::new(
         "[connections]\nconnect_timeout_ms = 3000\n\
          [[listeners]]\nname = \"other\"\naddress = \"127.0.0.1:0\"\nanonymous = true\n",

@@ -50,7 +50,7 @@ fn changes_need_an_operators_token_and_reading_none() {
     std::fs::write(&file, kept.lines().take(1).collect::<String>() + "\n# no operator\n").expect("written");
     wait_until(|| ask(Some(&operator)) == 401);
     assert_eq!(ask(Some(&viewer)), 403);
-    // So do those of a file that is deleted.
+    // Tokens stop working too when their file is deleted.
     std::fs::remove_file(&file).expect("removed");
     assert_eq!(ask(Some(&viewer)), 401);
     let _ = make_token(&file, "viewer");
@@ -99,7 +99,7 @@ fn rebound_hosts_and_other_sites_are_refused() {
     assert_eq!(status("GET", &[("sec-fetch-site", "same-origin")]), 200);
     let headers = [("origin", "http://evil.example.org"), ("content-type", "application/json")];
     assert_eq!(stage.send("POST", "/api/v1/drain", &headers, "{}").status, 403);
-    // A name is that of a proxy, which others may reach.
+    // A host name means a proxy, and others may reach the proxy.
     assert_eq!(stage.send_bare("GET", "/api/v1/status", &[], "").status, 401);
     let bare = crate::support::exchange(stage.admin, b"GET /healthz HTTP/1.0\r\n\r\n").expect("an answer");
     assert_eq!(bare.status, 400);

@@ -80,7 +80,7 @@ fn histograms_count_deliveries_and_logins() {
     client.subscribe("a", QoS::ExactlyOnce);
     let count = || value_of(&stage.get("/metrics").body, "tenbin_delivery_seconds_count").expect("it is there");
     let mut last = 0.0;
-    // One message in a batch each, so that one of 64 is measured.
+    // Each batch holds one message, because one batch of 64 is measured.
     for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
         for _ in 0..128 {
             client.publish("a", "x", qos);

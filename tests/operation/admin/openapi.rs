@@ -160,7 +160,7 @@ fn every_route_answers_as_openapi_describes() {
     asked.insert("get /api/v1/events".to_owned());
     let unasked: Vec<_> = all.filter(|operation| !asked.contains(operation)).collect();
     assert_eq!(unasked, Vec::<String>::new(), "no request asks them");
-    // The other way round: the server has no routes besides.
+    // The other way round: the server has no undocumented routes.
     let source = include_str!("../../../crates/admin/src/routes/mod.rs");
     let routes = source.split(".route(").skip(1).filter_map(|rest| rest.split('"').nth(1));
     for route in routes {

@@ -22,12 +22,12 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Starts `tenbin broker` with these arguments besides.
+    /// Starts `tenbin broker` with additional arguments.
     pub(crate) fn start(arguments: &[&str]) -> Self {
         Self::start_in(&[], arguments)
     }
 
-    /// As [`Stage::start`], with these environment variables besides.
+    /// As [`Stage::start`], with additional environment variables.
     pub(crate) fn start_in(environment: &[(&str, PathBuf)], arguments: &[&str]) -> Self {
         Self::start_at("127.0.0.1:0", environment, arguments)
     }

@@ -13,7 +13,7 @@ use crate::support::PATIENCE;
 /// A trace that runs; dropping it closes its connection.
 struct Trace {
     stream: BufReader<TcpStream>,
-    /// All that has come.
+    /// Everything received.
     text: String,
 }
 
@@ -64,7 +64,7 @@ fn packets_of_a_client_come_in_order_without_payloads() {
     let mut watched = stage.broker.v5("watched");
     watched.subscribe("a/+", QoS::ExactlyOnce);
     assert_eq!(kinds(&trace.packets(4)), ["in CONNECT", "out CONNACK", "in SUBSCRIBE", "out SUBACK"]);
-    // A second one begins meanwhile, and sees the same from there on.
+    // A second trace begins later and sees the same packets from there on.
     let mut late = Trace::begin(&stage, "client=watched");
     other.publish("a/1", "SECRET", QoS::AtMostOnce);
     watched.receive_message();

@@ -47,7 +47,7 @@ impl Certified {
         (client, connack.reason)
     }
 
-    /// Connects with a certificate of this Common Name, and with the name and password of somebody else.
+    /// Connects with a certificate of this Common Name, and with the name and password of another user.
     fn connect_as(&self, common_name: &str) -> (RawClient, ReasonCode) {
         let config = self.certificates.client_named(&TLS13, common_name).0;
         self.try_connect(&config, with_password(Connect::new(ProtocolVersion::V5, text("c")), "alice", "wrong"))

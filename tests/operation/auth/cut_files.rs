@@ -96,7 +96,7 @@ fn reload_that_leaves_out_a_protection_is_refused_by_name() {
         let (taken, said) = is_taken(&before, &after);
         assert!(!taken && said.contains(words) && said.contains(".toml"), "{after:?}: {said}");
     }
-    // These say what they mean.
+    // These changes are explicit, so a reload takes them.
     for (before, after) in [
         (format!("acl_default = \"deny\"\n{listener}"), format!("acl_default = \"allow\"\n{listener}")),
         (format!("{listener}{rule}"), format!("acl_default = \"deny\"\n{listener}")),

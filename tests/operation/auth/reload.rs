@@ -37,7 +37,7 @@ fn revoked_subscription_stops_until_it_is_allowed_again() {
 /// CVE-2021-34434 and similar ones: a queued message is not delivered without the right. It waits, and a message that is
 /// published without the right does not.
 #[test]
-fn queued_messages_wait_for_the_right_and_new_forbidden_ones_do_not() {
+fn queued_messages_wait_for_the_right_and_new_ones_are_dropped() {
     let guarded = Guarded::start(BOTH);
     let mut alice = guarded.client(ProtocolVersion::V5, "alice", "alice");
     for version in VERSIONS {

@@ -92,7 +92,7 @@ fn session_gets_the_rights_of_its_current_listener_at_once() {
     assert_eq!(client.drain_payloads(), ["3"]);
 }
 
-/// Bad input "Client id as identity": an anonymous client is somebody else on a listener with other rules.
+/// Bad input "Client id as identity": an anonymous client has another identity on a listener with other rules.
 #[test]
 fn anonymous_session_is_bound_to_listeners_with_its_rules() {
     let for_outside = "[[acl]]\nlistener = \"outside\"\ndeny = \"all\"\ntopic = \"inside\"\n";

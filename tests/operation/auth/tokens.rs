@@ -180,7 +180,7 @@ fn renewed_token_keeps_the_connection() {
     client.expect_end(ReasonCode::BadAuthenticationMethod);
 }
 
-/// Issuers "one" and "two", each with a source of its own, and the same key.
+/// Issuers "one" and "two" with separate sources and the same key.
 #[test]
 fn issuer_selects_the_source_of_a_token_in_auth() {
     let files = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("ours to write");

@@ -13,7 +13,7 @@ use tenbin_broker::hooks::{
 
 use crate::support::{PATIENCE, text};
 
-/// Counts events by name and by whom or what they are about.
+/// Counts events by name and subject.
 #[derive(Clone, Default)]
 pub(crate) struct Recorder(Arc<(Mutex<BTreeMap<String, usize>>, Condvar)>);
 
@@ -24,7 +24,7 @@ impl Recorder {
         changed.notify_all();
     }
 
-    /// Waits until an event has come.
+    /// Waits for an event.
     pub(crate) fn wait_for(&self, event: &str) {
         let (counts, changed) = &*self.0;
         let counts = counts.lock().expect("no panic");

@@ -162,7 +162,7 @@ fn make_all_happen(stage: &Stage) {
 
 #[test]
 fn oldest_events_go_while_the_service_is_gone() {
-    // Nobody may listen on this port but the super-user.
+    // Only the super-user may listen on this port.
     let keys = "[[webhook]]\nurl = 'http://127.0.0.1:1/'\nevents = ['published']\n";
     let stage = Stage::start(keys, |builder| builder);
     let mut publisher = stage.connect("publisher");

@@ -119,7 +119,7 @@ fn an_offline_queue_is_bounded() {
     let grown = broker.resident_bytes().saturating_sub(before);
     assert!(grown <= 32 << 20, "grown by {grown} bytes");
     let mut sleeper = broker.connect(lasting(ProtocolVersion::V5, "sleeper"));
-    sleeper.receive_messages(4); // as many as there is room for
+    sleeper.receive_messages(4); // the queue has room for four
 }
 
 /// A stored message must not pin the buffer that it was read into.

@@ -1,5 +1,5 @@
 //! Statements of the standard at the byte level, by its sections. A test's name contains the statements that it covers;
-//! `../requirements.toml` also lists those of other tests.
+//! `../requirements.toml` also lists the statements that other tests cover.
 
 mod byte_client;
 mod s1_5_data;

@@ -109,7 +109,7 @@ fn mqtt_3_3_4_1_each_qos_has_its_answer() {
 fn mqtt_3_3_4_5_each_copy_carries_its_subscription_identifier() {
     let broker = BrokerProcess::start(&[]);
     let mut client = broker.v5("client");
-    // Shared subscriptions are separate from others and bring copies of their own.
+    // Shared subscriptions are separate from others, and each brings a copy.
     for (identifier, filter) in [(1, "a".to_owned()), (2, share("one", "a")), (3, share("two", "+"))] {
         client.subscribe_to(Some(identifier), vec![subscription(&filter, QoS::AtLeastOnce)]);
     }

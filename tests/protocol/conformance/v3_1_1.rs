@@ -1,4 +1,4 @@
-//! Differences of MQTT 3.1.1. Identifiers are those of its text.
+//! Differences of MQTT 3.1.1. Identifiers of statements come from its text.
 
 use tenbin_codec::{ProtocolVersion, QoS};
 

@@ -7,7 +7,7 @@ use crate::load_reports::group::{BUSY, Carrier, Group, IDLE, ack, packet, user_p
 #[test]
 fn every_carrier_changes_the_choice_in_both_directions() {
     let mut group = Group::new();
-    // The balancer uses the mean of five reports, so five replace those of the last round.
+    // The balancer uses the mean of five reports, so five new reports replace the last round.
     for carrier in Carrier::ALL {
         for busy in [0, 1] {
             (0..5).for_each(|_| group.report_busy(busy, carrier));

@@ -46,7 +46,7 @@ fn draining_member_keeps_begun_messages_and_gives_up_the_rest() {
         let mut other = worker(&broker, "other", 100);
         report(&mut drains, DRAINS);
         assert_eq!(other.drain_payloads(), (2..10).map(|number| number.to_string()).collect::<Vec<_>>());
-        // It completes its own messages, and still gets messages of its own subscription.
+        // The member completes its messages, and still gets messages of its non-shared subscription.
         begun.iter().for_each(|message| drains.acknowledge(message));
         assert_eq!(drains.receive_message().payload, "own");
         drains.expect_nothing_waiting();
@@ -121,8 +121,8 @@ fn every_carrier_reports_draining() {
         group.report(0, Carrier::PingReq, json.as_bytes());
     }
     group.assert_rejections(3);
-    // Equal members are chosen by chance: eight messages may all go to one.
-    assert!((0..16).any(|_| group.choices().contains(&0)), "a rejected report drains nobody");
+    // The choice among equal members is random: eight messages may all go to one.
+    assert!((0..16).any(|_| group.choices().contains(&0)), "a rejected report drains no member");
 }
 
 /// A member with this Receive Maximum.

@@ -83,7 +83,7 @@ impl Group {
         self.report(1 - busy, carrier, IDLE);
     }
 
-    /// Sends one member a message of its own subscription, unacknowledged.
+    /// Sends a member a message of its non-shared subscription, unacknowledged.
     fn mail(&mut self, member: usize, qos: QoS) -> Publish {
         self.publisher.publish(&format!("mail/{member}"), "x", qos);
         self.members[member].receive_publish()

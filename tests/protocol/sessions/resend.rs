@@ -36,7 +36,7 @@ fn mqtt_4_4_0_1_unacknowledged_messages_are_resent_with_dup() {
 
 /// A share group gives the messages of QoS 1 to another member, if there is one. Those that come back are the same.
 #[test]
-fn mqtt_4_4_0_1_shared_messages_that_come_back_are_resent_with_dup() {
+fn mqtt_4_4_0_1_returned_shared_messages_are_resent_with_dup() {
     for (version, qos, stored, is_takeover) in VERSIONS.into_iter().flat_map(|version| {
         [(QoS::AtLeastOnce, false), (QoS::AtLeastOnce, true), (QoS::ExactlyOnce, false), (QoS::ExactlyOnce, true)]
             .into_iter()
@@ -90,7 +90,7 @@ fn mqtt_4_4_0_1_shared_messages_that_come_back_are_resent_with_dup() {
 }
 
 #[test]
-fn shared_message_that_was_with_another_member_comes_back_as_new() {
+fn shared_message_returns_as_new_from_another_member() {
     for stored in [false, true] {
         let directory = DataDirectory::new();
         let broker = if stored { directory.start() } else { BrokerProcess::start(&[]) };

@@ -45,7 +45,7 @@ struct BuiltIn {
     broker: Option<BrokerProcess>,
 }
 
-/// A gateway of its own; the broker stays.
+/// A separate gateway; the broker stays.
 struct Separate {
     directory: DataDirectory,
     gateway: SocketAddr,
@@ -152,7 +152,7 @@ fn lasting_client(broker: SocketAddr, client_id: &str) -> RawClient {
     RawClient::connect(broker, lasting(ProtocolVersion::V5, client_id)).0
 }
 
-/// Repeated messages without DUP, besides one for each client if the gateway may forget that one.
+/// Repeated messages without DUP. If the gateway may forget one message of each sender, the first of each is left out.
 fn unmarked(report: &Report, gateway_forgets_one: bool) -> Vec<(Sender, Vec<u8>)> {
     let mut forgotten = HashSet::new();
     let is_fault = |(sender, _): &&(Sender, Vec<u8>)| {
@@ -166,7 +166,7 @@ fn run(what: &str, mut stand: impl Stand) {
     let _ = writeln!(std::io::stderr(), "{what}: TENBIN_TEST_SEED={seed}");
     let gateway = stand.gateway();
 
-    // What must survive: a backend's session, a client's topic id, and a sleeper with its messages.
+    // State that must survive: a backend's session, a client's topic id, and a sleeper with its messages.
     let mut backend = lasting_client(stand.broker(), "backend");
     backend.subscribe("up/+", QoS::ExactlyOnce);
     backend.disconnect();

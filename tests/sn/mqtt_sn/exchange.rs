@@ -20,7 +20,7 @@ const CLIENT_RETRIES: u8 = 10;
 
 /// Messages of one sender, as they came in: QoS 2 exactly once, QoS 1 at least once, first copies in order.
 ///
-/// MQTT keeps the order of messages at the same QoS only, and a broker may send those of a stored session apart.
+/// MQTT keeps the order of messages at the same QoS only. A broker may send the messages of a stored session apart.
 struct Ledger {
     load: Load,
     /// The next message at QoS 1, and at QoS 2.

@@ -43,7 +43,7 @@ fn sn_address(broker: &BrokerProcess) -> SocketAddr {
     address.and_then(|address| address.parse().ok()).unwrap_or_else(|| panic!("an address: {line}"))
 }
 
-/// A broker with an MQTT-SN listener for everybody.
+/// A broker with an open MQTT-SN listener.
 fn broker() -> (BrokerProcess, SocketAddr) {
     let broker = BrokerProcess::start(&["--sn", "127.0.0.1:0"]);
     let address = sn_address(&broker);

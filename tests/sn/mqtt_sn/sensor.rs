@@ -160,7 +160,7 @@ impl Sensor {
         messages
     }
 
-    /// Falls asleep for so many seconds.
+    /// Falls asleep for a duration in seconds.
     pub(crate) fn sleep(&mut self, seconds: u16) {
         self.send(0x18, &seconds.to_be_bytes());
         assert_eq!(self.receive_answer()[0], 0x18, "DISCONNECT");

@@ -1,4 +1,4 @@
-//! Datagrams that are no messages, and messages that nobody should send.
+//! Datagrams that are no messages, and messages that clients must not send.
 
 use crate::sn_abuse::attack;
 use crate::sn_abuse::sensor::{CLEAN, QOS_1, QOS_2, WILL};

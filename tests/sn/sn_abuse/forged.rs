@@ -36,7 +36,7 @@ fn forged_messages_of_a_connected_client() {
     });
 }
 
-/// Forged wakes of a sleeping client, of other networks and of its own. It loses none of its messages.
+/// Forged wakes of a sleeping client, from other networks and from the client's network. It loses no messages.
 #[test]
 fn forged_messages_of_a_sleeping_client() {
     attack("forged sleeper", "connects_per_second_per_address = 0\n", |target| {

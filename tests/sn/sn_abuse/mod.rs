@@ -1,8 +1,8 @@
 #![cfg(target_os = "linux")]
 //! Hostile datagrams against both gateways: the one of the broker, and `tenbin gateway` before it.
 //!
-//! Each class must leave the processes alive, let them grow by at most 64 MiB, and let a well-behaved canary get its
-//! messages meanwhile. Sources are addresses of 127.0.0.0/8. No clock decides a result.
+//! Each class must leave the processes alive and let them grow by at most 64 MiB. A well-behaved canary must get its
+//! messages during each attack. Sources are addresses of 127.0.0.0/8. No clock decides a result.
 
 use crate::mqtt_sn::sensor;
 

@@ -5,7 +5,8 @@ use crate::sn_abuse::source::{Source, register, subscribe};
 
 const CLIENTS: usize = 400;
 
-/// Each of 400 clients registers 300 names of its own, more than its 256 topics or 16 KiB, and one a hundred thousand.
+/// Each of 400 clients registers 300 different names, more than its limit of 256 topics or 16 KiB. The first then registers
+/// 65,536 more.
 #[test]
 fn registers_without_end() {
     attack("REGISTER", "connects_per_second_per_address = 0\n", |target| {
@@ -25,7 +26,7 @@ fn registers_without_end() {
     });
 }
 
-/// A client subscribes to names without end, whose ids come with SUBACK.
+/// A client subscribes to names without end. SUBACK carries their ids.
 #[test]
 fn subscribes_without_end() {
     attack("SUBSCRIBE", "", |target| {

@@ -49,7 +49,7 @@ impl Target {
         Self::new("built in", broker, None, address)
     }
 
-    /// A gateway of its own.
+    /// A gateway as a separate process.
     pub(crate) fn separate(keys: &str) -> Self {
         let broker = BrokerProcess::start(&[]);
         let listen = ([127, 0, 0, 1], 0).into();

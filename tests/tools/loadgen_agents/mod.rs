@@ -1,4 +1,4 @@
-//! `tenbin-loadgen run --agents` with agents that are processes of their own, and over TLS.
+//! `tenbin-loadgen run --agents` with agents as separate processes, and over TLS.
 
 mod agent;
 mod clocks;

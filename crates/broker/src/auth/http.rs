@@ -318,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn breaker_opens_for_failed_networks_and_closes_after_one_success() {
+    fn breaker_opens_for_failed_networks_and_closes_on_success() {
         let (mut breaker, now) = (Breaker::default(), Instant::now());
         let network = |number: u8| IpAddr::from([192, 0, 2, number]);
         (0..100).for_each(|_| breaker.record(false, network(1), now));

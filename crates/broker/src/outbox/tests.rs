@@ -84,7 +84,7 @@ impl Outbox {
 }
 
 #[test]
-fn withheld_messages_precede_newer_ones_after_a_change_of_rights() {
+fn withheld_messages_precede_newer_ones_once_allowed() {
     let outbox = outbox(100, WhenFull::DropOldest);
     let waker = Arc::new(Wakes::default()).into();
     let mut taken = Batch::default();

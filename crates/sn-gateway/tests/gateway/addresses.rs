@@ -231,7 +231,7 @@ fn answers_leave_from_the_address_that_the_client_knows() {
 }
 
 #[test]
-fn forged_clean_connect_reaches_no_session_of_a_client_without_topics() {
+fn forged_clean_connect_keeps_session_of_client_without_topics() {
     let broker = FakeBroker::start(); // it does not tell whether it has a session
     let gateway = gateway(broker.address, "", "");
     let mut owner = Client::new(gateway.address());

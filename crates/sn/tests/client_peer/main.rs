@@ -280,7 +280,7 @@ fn refused_message_at_qos_0_makes_the_next_one_register() {
 }
 
 #[test]
-fn congestion_to_the_end_ends_the_request_and_not_the_connection() {
+fn lasting_congestion_ends_the_request_not_the_connection() {
     let mut rig = Rig::connected(|options| options.keep_alive = Duration::ZERO);
     let id = rig.publish("a/b", QoS::AtLeastOnce, b"1");
     let next = rig.publish("xy", QoS::AtMostOnce, b"2");

@@ -157,7 +157,7 @@ fn unproven_client_of_a_session_gets_its_messages_after_regack() {
 }
 
 #[test]
-fn refusal_of_the_question_proves_the_address_and_says_nothing_of_the_topic() {
+fn refused_question_proves_the_address_and_leaves_the_topic() {
     for code in [ReturnCode::NotSupported, ReturnCode::Congestion, ReturnCode::InvalidTopicId] {
         let mut rig = unproven_in_session();
         rig.sent();

@@ -380,7 +380,7 @@ fn copy_of_the_network_is_published_once_at_qos_2() {
 }
 
 #[test]
-fn doubtful_message_is_answered_when_no_release_of_the_last_one_can_come() {
+fn doubtful_message_is_answered_once_no_release_can_come() {
     let mut rig = Rig::active(|_| {});
     let publish = Message::Publish(to_broker(PREDEFINED, QOS_2, 7, b"on"));
     rig.client(publish);

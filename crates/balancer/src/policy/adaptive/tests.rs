@@ -432,7 +432,7 @@ fn member_without_acknowledgements_gets_few_messages() {
 }
 
 #[test]
-fn member_without_acknowledgements_gets_the_messages_that_a_full_one_cannot() {
+fn member_without_acknowledgements_gets_messages_of_a_full_one() {
     let loads = [load(), load()];
     loads[0].set_receive_maximum(10);
     let given = late(&loads, 9, 100);
@@ -473,7 +473,7 @@ fn far_member_gets_the_messages_that_fill_its_round_trip() {
 }
 
 #[test]
-fn no_member_gets_more_than_it_can_begin_with_if_none_is_available() {
+fn unavailable_members_get_no_more_than_their_first_quota() {
     let loads = [telling(1), telling(1)];
     loads.iter().for_each(|load| load.set_availability(Availability::Offline));
     assert_eq!(late(&loads, 9, 4), [Some(0), Some(1), None, None]);

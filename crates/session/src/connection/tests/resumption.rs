@@ -73,7 +73,7 @@ fn held_message_uses_no_quota_and_is_resent_once_freed() {
 }
 
 #[test]
-fn held_message_may_be_acknowledged_and_is_held_on_the_next_connection() {
+fn held_message_may_be_acknowledged_on_the_next_connection() {
     let mut side = Side::server(Limits::default());
     let ids: Vec<u16> = (0..3).map(|_| side.sent(QoS::ExactlyOnce).unwrap()).collect();
     side = side.reconnect_holding(Limits::default(), |_| true);

@@ -61,7 +61,7 @@ fn released_or_dropped_delivery_returns_group_data() {
 }
 
 #[test]
-fn mqtt_4_4_0_1_withdrawn_message_that_comes_back_keeps_its_id_and_has_dup() {
+fn mqtt_4_4_0_1_returned_message_keeps_its_id_and_has_dup() {
     let mut numbers = 5;
     let mut take = |session: &mut Session| {
         let reserve = |count| {

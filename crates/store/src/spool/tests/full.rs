@@ -94,7 +94,7 @@ fn full_log_is_drained_after_a_restart_without_free_space() {
 }
 
 #[test]
-fn small_segments_on_a_disk_that_fills_are_drained_after_a_restart() {
+fn small_segments_of_a_full_disk_are_drained_after_a_restart() {
     let first = 32 << 10;
     for end in [End::Killed, End::Closed, End::PowerCut(7)] {
         // There is plenty of space at the start, so that segments begin small.
