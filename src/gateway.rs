@@ -29,7 +29,7 @@ pub(crate) struct GatewayArgs {
     /// UDP address, instead of the configured one: 127.0.0.1:10000 by default. Port 0 selects a free one.
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
-    /// Configuration file (TOML); keys that it leaves out have their defaults.
+    /// Configuration file (TOML); absent keys have their defaults.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Directory for topic ids and Wills of clients without Clean Session, which then survive a restart.
@@ -42,7 +42,7 @@ pub(crate) struct GatewayArgs {
     /// Protocol version towards the broker, instead of the configured one: 5.0 by default, or 3.1.1.
     #[arg(long, value_name = "VERSION")]
     mqtt: Option<String>,
-    /// Prints all counters as a line of JSON on standard output, every so many seconds and at the end.
+    /// Prints all counters as a line of JSON on standard output, at this interval in seconds and at the end.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "60")]
     stats: Option<NonZeroU16>,
     /// Least severe level of log lines to print: error, warn, info, debug or trace.

@@ -47,7 +47,7 @@ enum Command {
     Passwd(passwd::PasswdArgs),
     /// Inspects a data directory, and removes sessions from it.
     ///
-    /// No broker can use the directory meanwhile, and only `prune` changes it. Exit codes: 0 if all is fine, 1 if data
+    /// No broker can use the directory at the same time, and only `prune` changes it. Exit codes: 0 if all is fine, 1 if data
     /// is damaged, 2 if data cannot be read or was written by another version, or if a broker uses the directory.
     #[command(subcommand)]
     Store(store::StoreCommand),

@@ -88,10 +88,10 @@ enum AdminCommand {
     },
     /// Ends connections at an even rate, and accepts no more; or drains one member of a share group.
     Drain {
-        /// Listener whose clients go; without it, those of all.
+        /// Listener that loses its clients; without it, all listeners.
         #[arg(long)]
         listener: Option<String>,
-        /// Time in which they go.
+        /// Seconds in which the clients go.
         #[arg(long, default_value_t = 30)]
         seconds: u32,
         /// Server Reference for MQTT 5.0 clients.

@@ -20,13 +20,13 @@ pub(crate) struct SearchArgs {
     /// Address of the interface for multicast [default: the system's choice]
     #[arg(long, value_name = "ADDRESS")]
     interface: Option<Ipv4Addr>,
-    /// Hops that the search may travel; 0 = as many as it needs.
+    /// Hops that the search may travel; 0 = no limit.
     #[arg(long, value_name = "HOPS", default_value = "1")]
     radius: u8,
     /// Time to wait for answers.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive_time)]
     wait: Duration,
-    /// Ends after so many gateways [default: never]
+    /// Ends after this number of gateways [default: never]
     #[arg(short = 'C', long, value_name = "COUNT")]
     count: Option<NonZeroUsize>,
 }

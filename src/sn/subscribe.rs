@@ -16,10 +16,10 @@ pub(crate) struct SubscribeArgs {
     /// Greatest QoS of deliveries.
     #[arg(short, long, value_name = "QOS", default_value = "0", value_parser = qos)]
     qos: QoS,
-    /// Sleeps so long between wakes: the gateway keeps the messages meanwhile. At most 65535s.
+    /// Time to sleep between wakes, at most 65535s. The gateway keeps the messages of a sleeping client.
     #[arg(long, value_name = "TIME", value_parser = positive_time)]
     sleep: Option<Duration>,
-    /// Ends after so many messages [default: never]
+    /// Ends after this number of messages [default: never]
     #[arg(short = 'C', long, value_name = "COUNT")]
     count: Option<NonZeroU64>,
     /// Prints the topic before each payload.

@@ -87,8 +87,8 @@ impl std::error::Error for ClientError {}
 impl Client {
     /// A client of the server at `url`.
     ///
-    /// Without `token` it uses the local operator's, which it finds in `data` or where a broker without a data directory
-    /// keeps it. It sends that one only to a unix socket, to a loopback address or to `localhost`.
+    /// Without `token` it uses the local operator's token: a file in `data`, or the file of a broker without a data
+    /// directory. It sends the local operator's token only to a unix socket, to a loopback address or to `localhost`.
     ///
     /// # Errors
     /// The URL is illegal.

@@ -160,7 +160,7 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// The query is illegal, or too many traces run.
     fn trace(&self, query: TraceQuery) -> BoxFuture<'_, Answer<TraceFeed>>;
 
-    /// Lists the bans: those of the configuration, and those made here.
+    /// Lists the bans of the configuration and the bans made here.
     fn bans(&self) -> Vec<BanView>;
 
     /// Bans clients, also after a restart if the broker has a data directory.

@@ -17,7 +17,7 @@ use crate::problem::Problem;
 use crate::stream::stream;
 use crate::views::Sample;
 
-/// Snapshots, made while somebody watches.
+/// Snapshots, made only while there are watchers.
 #[derive(Debug)]
 pub(crate) struct Events {
     /// The last snapshot as an event, which all watchers share.
@@ -40,7 +40,7 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Makes snapshots while somebody watches.
+    /// Makes snapshots while there are watchers.
     pub(crate) async fn run(&self, plane: &dyn ControlPlane) {
         let mut ticks = tokio::time::interval(EACH);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -94,7 +94,7 @@ impl Events {
     }
 }
 
-/// The event of a snapshot, with decisions besides.
+/// Adds decisions to the event of a snapshot.
 fn with_decisions(event: &Bytes, decisions: &Value) -> Bytes {
     let open = event.strip_suffix(format!("}}{END}").as_bytes()).unwrap_or(event);
     [open, format!(",\"decisions\":{decisions}}}{END}").as_bytes()].concat().into()

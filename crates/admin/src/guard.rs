@@ -17,7 +17,7 @@ use crate::tokens::{Role, Tokens};
 #[derive(Debug)]
 pub(crate) struct Guard {
     pub(crate) tokens: Tokens,
-    /// Host names besides IP addresses and `localhost`.
+    /// Allowed host names in addition to IP addresses and `localhost`.
     pub(crate) hosts: Vec<String>,
     /// Only this machine reaches the server.
     pub(crate) is_local: bool,
@@ -102,13 +102,13 @@ impl Guard {
         is_known.then(|| host.to_owned()).ok_or_else(unknown)
     }
 
-    /// Role for a request; `None` = anybody.
+    /// Role for a request; `None` = no token needed.
     fn needed_role(&self, method: &Method, path: &str) -> Option<Role> {
         let is_probe = matches!(path, "/healthz" | "/readyz");
         match *method {
             // It shows the topics of all clients.
             _ if path == "/api/v1/trace" => Some(Role::Operator),
-            // A name in `hosts` is that of a proxy, which others may reach.
+            // A name in `hosts` means a proxy, and others may reach the proxy.
             Method::GET | Method::HEAD if (self.is_local && self.hosts.is_empty()) || is_probe => None,
             Method::GET | Method::HEAD => Some(Role::Viewer),
             _ => Some(Role::Operator),
@@ -116,7 +116,7 @@ impl Guard {
     }
 }
 
-/// Refuses a body that is not what its bytes say.
+/// Refuses an encoded body, which is never decoded.
 fn check_encoding(headers: &HeaderMap) -> Result<(), Problem> {
     let is_plain = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
     if let Some(encoding) = headers.get_all(header::CONTENT_ENCODING).iter().find(|value| !is_plain(value)) {

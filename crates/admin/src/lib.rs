@@ -1,8 +1,8 @@
 //! Admin HTTP of the broker: health, metrics, a JSON interface below `/api/v1`, and a dashboard.
 //!
 //! ```text
-//!   Listener ─► server: a thread of its own, within `places` ─► guard: Host, Origin, token
-//!                                                                        └─► routes ─► ControlPlane (the broker)
+//!   Listener ─► server: one thread, within `places` ─► guard: Host, Origin, token
+//!                                                               └─► routes ─► ControlPlane (the broker)
 //! ```
 //!
 //! The crate knows no broker: [`ControlPlane`] is all that it asks of one.

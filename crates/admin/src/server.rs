@@ -25,7 +25,7 @@ use crate::events::Events;
 use crate::guard::Guard;
 use crate::places::{Place, Places};
 use crate::tokens::Tokens;
-use crate::wire::{Duplex, Impatient};
+use crate::wire::{Duplex, WriteDeadline};
 use crate::{ControlPlane, client, routes};
 
 /// Settings of the server.
@@ -33,7 +33,7 @@ use crate::{ControlPlane, client, routes};
 pub struct Settings {
     /// Accepted tokens.
     pub tokens: Tokens,
-    /// Names of the server in `Host`, besides IP addresses and `localhost`.
+    /// Names of the server in `Host`, in addition to IP addresses and `localhost`.
     pub hosts: Vec<String>,
     /// Files that are removed when the server ends.
     pub files: Vec<PathBuf>,
@@ -95,7 +95,7 @@ impl Listener {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.bind(&SockAddr::unix(path)?)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-        // Nobody can connect before this.
+        // No client can connect before this call, so the permissions are in time.
         socket.listen(BACKLOG)?;
         socket.set_nonblocking(true)?;
         Ok(Self { socket: ListeningSocket::Unix(socket.into()), address: Address::Unix(path.to_owned()) })
@@ -146,7 +146,7 @@ impl Drop for Server {
     }
 }
 
-/// Serves `plane` at `listener`, on a thread of its own.
+/// Serves `plane` at `listener`, on a new thread.
 ///
 /// # Errors
 /// The system refuses to start a thread.
@@ -243,7 +243,7 @@ async fn serve(stream: Box<dyn Duplex>, peer: Option<SocketAddr>, router: Router
         .max_headers(HEADERS_MAX)
         .max_buf_size(HEADER_BYTES_MAX)
         .half_close(true)
-        .serve_connection(TokioIo::new(Impatient::new(stream, WRITE_TIMEOUT)), service);
+        .serve_connection(TokioIo::new(WriteDeadline::new(stream, WRITE_TIMEOUT)), service);
     let peer = peer.unwrap_or_else(|| (Ipv4Addr::LOCALHOST, 0).into());
     tokio::select! {
         ended = served => {

@@ -43,7 +43,7 @@ pub struct PacketView {
 /// An event of a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TraceEvent {
-    /// A packet has come or gone.
+    /// A packet was received or sent.
     Packet(PacketView),
     /// This many packets are missing here, as the reader was too slow.
     Dropped(u64),

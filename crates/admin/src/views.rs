@@ -53,9 +53,9 @@ pub struct StatusView {
     pub queued_messages: usize,
     /// Bytes of the messages in memory.
     pub queued_bytes: usize,
-    /// Bytes that clients occupy besides queues.
+    /// Bytes that clients occupy outside of queues.
     pub memory_bytes: usize,
-    /// Worker threads in use; `None` = the threads are those of the embedding program.
+    /// Worker threads in use; `None` = the broker runs on the embedding program's threads.
     pub threads: Option<usize>,
     /// The store; `None` = the broker stores nothing.
     pub store: Option<StoreView>,
@@ -303,7 +303,7 @@ pub struct PublishRequest {
 /// Result of a publication.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PublishedView {
-    /// Reason Code that a publisher would get: 0, 16 (no matching subscribers), or that of a refusal.
+    /// Reason Code that a publisher would get: 0, 16 (no matching subscribers), or the code of a refusal.
     pub reason_code: u8,
     /// The Reason Code in words.
     pub reason: String,
@@ -339,7 +339,7 @@ pub struct MemberDrainView {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DrainRequest {
-    /// Listener whose clients go; without it, those of all.
+    /// Listener that loses its clients; without it, all listeners.
     pub listener: Option<String>,
     /// Time in which they go: 0 to 86400.
     #[serde(default)]

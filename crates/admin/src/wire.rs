@@ -14,22 +14,22 @@ pub(crate) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Duplex for S {}
 
 /// A stream whose peer has to read: a write fails if everything before it has not gone out in time.
-pub(crate) struct Impatient {
+pub(crate) struct WriteDeadline {
     stream: Box<dyn Duplex>,
-    patience: Duration,
+    allowed: Duration,
     /// End of the time for the present writes; `None` = nothing waits.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
-impl Impatient {
-    pub(crate) fn new(stream: Box<dyn Duplex>, patience: Duration) -> Self {
-        Self { stream, patience, deadline: None }
+impl WriteDeadline {
+    pub(crate) fn new(stream: Box<dyn Duplex>, allowed: Duration) -> Self {
+        Self { stream, allowed, deadline: None }
     }
 
     fn in_time<T>(&mut self, context: &mut Context<'_>, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if done.is_pending() || self.deadline.is_some() {
-            let patience = self.patience;
-            let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+            let allowed = self.allowed;
+            let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(allowed)));
             if deadline.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read")));
             }
@@ -38,7 +38,7 @@ impl Impatient {
     }
 }
 
-impl AsyncRead for Impatient {
+impl AsyncRead for WriteDeadline {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -48,7 +48,7 @@ impl AsyncRead for Impatient {
     }
 }
 
-impl AsyncWrite for Impatient {
+impl AsyncWrite for WriteDeadline {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let done = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.in_time(context, done)

@@ -50,7 +50,7 @@ pub struct ExplainArgs {
 pub(crate) enum Format {
     /// Table for people.
     Table,
-    /// A JSON document for each filter, on a line of its own; with --follow one each second.
+    /// A JSON document for each filter, each on one line; with --follow one each second.
     Json,
 }
 

@@ -36,8 +36,8 @@ pub enum ExplainError {
     },
     /// The broker reported nothing at all.
     #[error(
-        "the broker told nothing in {seconds} s: there is no such group, or it is not Tenbin, tells nothing \
-         ([sys] interval_seconds = 0), or does not let this user read it"
+        "the broker reports nothing in {seconds} s: there is no such group, the broker is not Tenbin, reports nothing \
+         ([sys] interval_seconds = 0), or does not let this user read reports"
     )]
     Nothing {
         /// Seconds of waiting before this error.
@@ -47,7 +47,7 @@ pub enum ExplainError {
     #[error("the connection ended{}", .0.as_ref().map_or(String::new(), |reason| format!(": {reason}")))]
     Disconnected(Option<DisconnectReason>),
     /// The broker sent a report that cannot be parsed, e.g. because it is of another version.
-    #[error("what the broker told is not understood: {0}")]
+    #[error("cannot understand a report of the broker: {0}")]
     NotUnderstood(serde_json::Error),
     /// Input or output failed.
     #[error("{0}")]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   $SYS/share/<ShareName>/<filter, percent-encoded>/members ─┐
-//!                                                  …/shadow  ─┼─► Told, one for each filter ──► table or JSON
+//!                                                  …/shadow  ─┼─► Reports, one for each filter ──► table or JSON
 //!                                                  …/decisions┘   (the last one published)
 //! ```
 //!
@@ -12,8 +12,8 @@
 mod args;
 mod error;
 mod listen;
+mod reports;
 mod table;
-mod told;
 
 use std::io::{self, ErrorKind, Write};
 
@@ -42,8 +42,8 @@ async fn explain(args: &ExplainArgs, out: &mut dyn Write) -> Result<(), ExplainE
     let mut table = Table::default();
     let first = listener.first().await?;
     match args.format {
-        Format::Table => first.iter().try_for_each(|told| table.write(out, told))?,
-        Format::Json => first.iter().try_for_each(|told| writeln!(out, "{}", told.to_json()))?,
+        Format::Table => first.iter().try_for_each(|reports| table.write(out, reports))?,
+        Format::Json => first.iter().try_for_each(|reports| writeln!(out, "{}", reports.to_json()))?,
     }
     out.flush()?;
     if !args.follow {
@@ -51,10 +51,10 @@ async fn explain(args: &ExplainArgs, out: &mut dyn Write) -> Result<(), ExplainE
         return Ok(());
     }
     loop {
-        let told = listener.next().await?;
+        let reports = listener.next().await?;
         match args.format {
-            Format::Table => table.write_news(out, &told)?,
-            Format::Json => writeln!(out, "{}", told.to_json())?,
+            Format::Table => table.write_news(out, &reports)?,
+            Format::Json => writeln!(out, "{}", reports.to_json())?,
         }
         out.flush()?;
     }

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::args::ExplainArgs;
 use crate::error::ExplainError;
-use crate::told::Told;
+use crate::reports::Reports;
 
 /// Subscription to the broker's reports on a group.
 pub(crate) struct Listener {
@@ -24,7 +24,7 @@ pub(crate) struct Listener {
     has_filter: bool,
     seconds: u32,
     /// Reports received so far, by the filter as encoded in the topic.
-    told: BTreeMap<String, Told>,
+    reports: BTreeMap<String, Reports>,
     /// Version that the broker reports.
     version: Option<String>,
 }
@@ -50,7 +50,7 @@ impl Listener {
             ),
             has_filter: args.filter.is_some(),
             seconds: args.wait.get(),
-            told: BTreeMap::new(),
+            reports: BTreeMap::new(),
             version: None,
         };
         // Distinguishes another broker from a missing group. The subscription may be refused.
@@ -71,12 +71,12 @@ impl Listener {
     }
 
     /// Waits for the first reports: on the requested filter, or on all filters of the group's name.
-    pub(crate) async fn first(&mut self) -> Result<Vec<Told>, ExplainError> {
+    pub(crate) async fn first(&mut self) -> Result<Vec<Reports>, ExplainError> {
         let mut until = Instant::now() + Duration::from_secs(self.seconds.into());
         let mut all = BTreeMap::new();
         while let Ok(event) = timeout_at(until, self.events.recv()).await {
-            if let Some((level, told)) = self.take(event)? {
-                if all.insert(level, told).is_none() && self.has_filter {
+            if let Some((level, reports)) = self.take(event)? {
+                if all.insert(level, reports).is_none() && self.has_filter {
                     break;
                 }
                 // The broker reports on the filters one after the other.
@@ -94,11 +94,11 @@ impl Listener {
     }
 
     /// Waits for the next complete report on one filter.
-    pub(crate) async fn next(&mut self) -> Result<Told, ExplainError> {
+    pub(crate) async fn next(&mut self) -> Result<Reports, ExplainError> {
         loop {
             let event = self.events.recv().await;
-            if let Some((_, told)) = self.take(event)? {
-                return Ok(told);
+            if let Some((_, reports)) = self.take(event)? {
+                return Ok(reports);
             }
         }
     }
@@ -109,7 +109,7 @@ impl Listener {
     }
 
     /// Handles an event. Returns `Some` when it completes the reports on one filter.
-    fn take(&mut self, event: Option<ClientEvent>) -> Result<Option<(String, Told)>, ExplainError> {
+    fn take(&mut self, event: Option<ClientEvent>) -> Result<Option<(String, Reports)>, ExplainError> {
         match event {
             Some(ClientEvent::Message(message)) => self.take_message(&message),
             Some(ClientEvent::Disconnected { reason }) => Err(ended(Some(reason))),
@@ -118,7 +118,7 @@ impl Listener {
         }
     }
 
-    fn take_message(&mut self, message: &Message) -> Result<Option<(String, Told)>, ExplainError> {
+    fn take_message(&mut self, message: &Message) -> Result<Option<(String, Reports)>, ExplainError> {
         let topic = String::from_utf8_lossy(message.topic.as_bytes());
         if topic == VERSION {
             self.version = Some(String::from_utf8_lossy(&message.payload).into_owned());
@@ -127,9 +127,9 @@ impl Listener {
         let Some((level, report)) = topic.strip_prefix(&self.prefix).and_then(|rest| rest.split_once('/')) else {
             return Ok(None);
         };
-        let told = self.told.entry(level.to_owned()).or_default();
-        let is_complete = told.take(report, &message.payload).map_err(ExplainError::NotUnderstood)?;
-        Ok(if is_complete { self.told.remove_entry(level) } else { None })
+        let reports = self.reports.entry(level.to_owned()).or_default();
+        let is_complete = reports.take(report, &message.payload).map_err(ExplainError::NotUnderstood)?;
+        Ok(if is_complete { self.reports.remove_entry(level) } else { None })
     }
 }
 

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use crate::told::{Candidate, Decision, Member, Members, Shadow, Told};
+use crate::reports::{Candidate, Decision, Member, Members, Reports, Shadow};
 
 /// Maximum width of lines about members and decisions, in characters, unless a name is longer.
 const WIDTH: usize = 100;
-/// Indentation of candidates on a line of their own.
+/// Indentation of candidates on a new line.
 const INDENT: usize = 28;
 
 /// Table writer that remembers the decisions already printed.
@@ -19,14 +19,14 @@ pub(crate) struct Table {
 
 impl Table {
     /// Writes all reports on one group.
-    pub(crate) fn write(&mut self, out: &mut dyn Write, told: &Told) -> io::Result<()> {
-        let Some(members) = &told.members else { return Ok(()) };
+    pub(crate) fn write(&mut self, out: &mut dyn Write, reports: &Reports) -> io::Result<()> {
+        let Some(members) = &reports.members else { return Ok(()) };
         write_head(out, members)?;
-        if let Some(shadow) = &told.shadow {
+        if let Some(shadow) = &reports.shadow {
             write_shadow(out, shadow)?;
         }
         write_members(out, members)?;
-        match told.decisions.is_empty() {
+        match reports.decisions.is_empty() {
             true => writeln!(out, "\n  no decision is recorded")?,
             false => writeln!(
                 out,
@@ -34,13 +34,13 @@ impl Table {
                 "time, UTC", "topic", "chosen", "reason", "between"
             )?,
         }
-        self.write_decisions(out, &members.filter, &told.decisions)
+        self.write_decisions(out, &members.filter, &reports.decisions)
     }
 
     /// Writes the decisions that are not printed yet.
-    pub(crate) fn write_news(&mut self, out: &mut dyn Write, told: &Told) -> io::Result<()> {
-        let Some(members) = &told.members else { return Ok(()) };
-        self.write_decisions(out, &members.filter, &told.decisions)
+    pub(crate) fn write_news(&mut self, out: &mut dyn Write, reports: &Reports) -> io::Result<()> {
+        let Some(members) = &reports.members else { return Ok(()) };
+        self.write_decisions(out, &members.filter, &reports.decisions)
     }
 
     fn write_decisions(&mut self, out: &mut dyn Write, filter: &str, decisions: &[Decision]) -> io::Result<()> {
@@ -161,7 +161,7 @@ fn write_decision(out: &mut dyn Write, decision: &Decision) -> io::Result<()> {
     write_wrapped(out, line, candidates.chain(others))
 }
 
-/// Writes a line and its items, those beyond [`WIDTH`] on lines of their own.
+/// Writes a line and its items, with line breaks before [`WIDTH`].
 fn write_wrapped(out: &mut dyn Write, mut line: String, items: impl Iterator<Item = String>) -> io::Result<()> {
     for item in items {
         if line.chars().count() + 1 + item.chars().count() > WIDTH {
@@ -219,7 +219,7 @@ mod tests {
         })
     }
 
-    fn told(numbers: &[u64]) -> Told {
+    fn reports(numbers: &[u64]) -> Reports {
         let members = serde_json::json!({
             "group": "g", "filter": "a/#", "policy": "adaptive", "is_ordered": false, "messages": 10, "waiting": 9, "waiting_ms": 75.0,
             "members_total": 1,
@@ -231,10 +231,10 @@ mod tests {
             }],
         });
         let decisions = numbers.iter().map(|number| decision(*number)).collect::<Vec<_>>();
-        let mut told = Told::default();
-        assert!(!told.take("members", members.to_string().as_bytes()).unwrap());
-        assert!(told.take("decisions", serde_json::Value::from(decisions).to_string().as_bytes()).unwrap());
-        told
+        let mut reports = Reports::default();
+        assert!(!reports.take("members", members.to_string().as_bytes()).unwrap());
+        assert!(reports.take("decisions", serde_json::Value::from(decisions).to_string().as_bytes()).unwrap());
+        reports
     }
 
     fn written(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn table_shows_chosen_member_and_candidates() {
-        let text = written(|out| Table::default().write(out, &told(&[1])));
+        let text = written(|out| Table::default().write(out, &reports(&[1])));
         for words in [
             "g, filter a/#: adaptive; 1 members, 10 messages, 9 wait with the group (75.0 ms of work)",
             "a very long name of…",
@@ -269,9 +269,9 @@ mod tests {
     fn follow_prints_only_new_decisions() {
         let mut table = Table::default();
         let lines = |text: String| text.lines().filter(|line| line.contains("least wait")).count();
-        assert_eq!(lines(written(|out| table.write(out, &told(&[1, 2])))), 2);
-        assert_eq!(lines(written(|out| table.write_news(out, &told(&[2, 3, 4])))), 2);
-        assert_eq!(lines(written(|out| table.write_news(out, &told(&[3, 4])))), 0);
-        assert_eq!(lines(written(|out| table.write_news(out, &told(&[1])))), 1, "of a new group of that name");
+        assert_eq!(lines(written(|out| table.write(out, &reports(&[1, 2])))), 2);
+        assert_eq!(lines(written(|out| table.write_news(out, &reports(&[2, 3, 4])))), 2);
+        assert_eq!(lines(written(|out| table.write_news(out, &reports(&[3, 4])))), 0);
+        assert_eq!(lines(written(|out| table.write_news(out, &reports(&[1])))), 1, "of a new group of that name");
     }
 }

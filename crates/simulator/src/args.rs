@@ -15,7 +15,7 @@ pub struct SimulateArgs {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
 
-    /// Scenarios (TOML); those of the project are in scenarios/
+    /// Scenario files (TOML); the project's scenarios are in scenarios/
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
 
@@ -39,7 +39,7 @@ pub(crate) enum Command {
 /// Arguments of `tenbin-simulate families`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct FamiliesArgs {
-    /// Number of scenarios of each family; another --seed gives other ones
+    /// Number of scenarios of each family; another --seed gives other scenarios
     #[arg(long, value_name = "N", default_value_t = 12)]
     pub(crate) each: u32,
 

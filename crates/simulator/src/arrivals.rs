@@ -66,7 +66,7 @@ pub struct Arrival {
     /// Time of its arrival, on the same scale as the times in [`WorkerKind`](crate::scenario::WorkerKind).
     pub at: Span,
     /// Random number from which [`Distribution::service_ns`](crate::Distribution::service_ns) draws its service time.
-    pub luck: u64,
+    pub seed: u64,
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ mod tests {
         let text = "messages = 1\narrivals = { fixed = \"1s\" }\n[[workers]]\nservice = \"25ms\"\njoins = \"30ms\"\n\
                     [[workers]]\nservice = \"10ms\"\ndies = \"45ms\"";
         let workers = Scenario::parse("test", text).unwrap().workers;
-        let arrivals = [0.0, 1.0, 2.0, 34.0, 41.0, 44.0].map(|ms| Arrival { at: Span::from_ms(ms), luck: 0 });
+        let arrivals = [0.0, 1.0, 2.0, 34.0, 41.0, 44.0].map(|ms| Arrival { at: Span::from_ms(ms), seed: 0 });
         let taken_ms = |is_acknowledged| {
             let taken = central_queue(workers.clone(), is_acknowledged, &arrivals);
             taken.into_iter().map(|taken| taken.map(Span::ms)).collect::<Vec<_>>()

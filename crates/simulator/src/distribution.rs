@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Shape of service times around their mean.
 ///
-/// A time is drawn from the message's own random number, its luck, which is the same for every worker. So all policies
+/// A time is drawn from the message's seed, a random number that is the same for every worker. So all policies
 /// of a run are compared on the same work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -54,11 +54,11 @@ impl Distribution {
         }
     }
 
-    /// Returns a service time in ns, at least 1, for a message with this luck.
-    pub fn service_ns(self, mean_ns: u64, luck: u64) -> u64 {
+    /// Returns a service time in ns, at least 1, for a message with this seed.
+    pub fn service_ns(self, mean_ns: u64, seed: u64) -> u64 {
         let mean = mean_ns as f64;
         // 53 bits: exact in an f64, and below 1.
-        let uniform = (luck >> 11) as f64 / (1_u64 << 53) as f64;
+        let uniform = (seed >> 11) as f64 / (1_u64 << 53) as f64;
         let ns = match self {
             Self::Fixed => return mean_ns.max(1),
             Self::Jitter(fraction) => mean * (1.0 + fraction * (2.0 * uniform - 1.0)),
@@ -66,7 +66,7 @@ impl Distribution {
             Self::Pareto(index) => mean * (index - 1.0) / index * (1.0 - uniform).powf(-1.0 / index),
             Self::Lognormal(cv) => {
                 let variance = (1.0 + cv * cv).ln();
-                mean * (variance.sqrt() * normal(luck) - variance / 2.0).exp()
+                mean * (variance.sqrt() * normal(seed) - variance / 2.0).exp()
             }
             Self::Outliers { share, times } => {
                 let other = mean / (1.0 - share + share * times);
@@ -90,10 +90,10 @@ impl fmt::Display for Distribution {
     }
 }
 
-/// Returns a number of the standard normal distribution (Box and Muller), from the two halves of `luck`.
-fn normal(luck: u64) -> f64 {
+/// Returns a number of the standard normal distribution (Box and Muller), from the two halves of `seed`.
+fn normal(seed: u64) -> f64 {
     let half = |bits: u32| (f64::from(bits) + 0.5) / (u64::from(u32::MAX) + 1) as f64;
-    let (radius, angle) = (half((luck >> 32) as u32), half(luck as u32));
+    let (radius, angle) = (half((seed >> 32) as u32), half(seed as u32));
     (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
 }
 
@@ -127,11 +127,11 @@ mod tests {
 
     #[test]
     fn extreme_random_numbers_stay_within_bounds() {
-        for luck in [0, u64::MAX] {
-            let jitter = Distribution::Jitter(0.25).service_ns(1000, luck);
+        for seed in [0, u64::MAX] {
+            let jitter = Distribution::Jitter(0.25).service_ns(1000, seed);
             assert!((750..=1250).contains(&jitter), "{jitter}");
             for distribution in [Distribution::Exponential, Distribution::Pareto(1.01), Distribution::Lognormal(3.0)] {
-                assert!((1..=LONGEST_NS as u64).contains(&distribution.service_ns(1_000_000, luck)));
+                assert!((1..=LONGEST_NS as u64).contains(&distribution.service_ns(1_000_000, seed)));
             }
         }
     }

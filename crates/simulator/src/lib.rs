@@ -51,7 +51,7 @@ pub use runs::{Case, run_all};
 pub use scenario::Scenario;
 pub use tenbin_kit::Span;
 
-/// The policies, those of the caller's own, and the random numbers of [`Arrivals::instants`].
+/// The built-in policies, the caller's policies, and the random numbers of [`Arrivals::instants`].
 pub use tenbin_balancer::{Choosers, Policy, Rng};
 
 /// Name of the program.

@@ -25,7 +25,7 @@ pub(crate) struct Message {
     pub(crate) publisher: u32,
     pub(crate) topic: u32,
     /// Random number that its service time is drawn from.
-    pub(crate) luck: u64,
+    pub(crate) seed: u64,
     /// When it expires; without an expiry [`NEVER`].
     pub(crate) expires: Nanos,
 }
@@ -70,7 +70,7 @@ impl<'a> Plan<'a> {
             at: Nanos(start + at),
             publisher: below(&mut messages, scenario.publishers.get() as usize) as u32,
             topic: below(&mut messages, scenario.topics.get() as usize) as u32,
-            luck: messages.next_u64(),
+            seed: messages.next_u64(),
             expires: NEVER,
         };
         let mut messages: Vec<_> = instants.into_iter().map(&mut message).collect();
@@ -93,14 +93,14 @@ impl<'a> Plan<'a> {
         Self { scenario, messages, workers, picks_seed }
     }
 
-    /// Plans a run of the scenario's workers with these messages instead of the scenario's own, without churn and luck.
+    /// Plans a run of the scenario's workers with these messages instead of the scenario's own, without churn and randomness.
     pub(crate) fn with(scenario: &'a Scenario, arrivals: &[Arrival]) -> Self {
         let start = scenario.idle.ns();
-        let message = |&Arrival { at, luck }: &Arrival| Message {
+        let message = |&Arrival { at, seed }: &Arrival| Message {
             at: Nanos(start + at.ns()),
             publisher: 0,
             topic: 0,
-            luck,
+            seed,
             expires: NEVER,
         };
         let messages = arrivals.iter().map(message).collect();
@@ -165,9 +165,9 @@ impl<'a> WorkerPlan<'a> {
         self.pauses.iter().find(|(from, to)| (*from..*to).contains(&now)).map(|(_, to)| *to)
     }
 
-    /// Time that a message of this luck takes if it is begun at `start`, without pauses.
-    pub(crate) fn service_ns(&self, start: Nanos, luck: u64) -> u64 {
-        self.kind.distribution.service_ns(self.mean_ns(start), luck)
+    /// Time that a message with this seed takes if it is begun at `start`, without pauses.
+    pub(crate) fn service_ns(&self, start: Nanos, seed: u64) -> u64 {
+        self.kind.distribution.service_ns(self.mean_ns(start), seed)
     }
 
     /// End of work of `service_ns` that begins at `start`. Pauses during the work are added.
@@ -246,8 +246,8 @@ mod tests {
     fn seed_decides_the_plan_and_workers_change_no_message() {
         let (one, two) = ("[[workers]]\nservice = \"25ms\"", "[[workers]]\nservice = \"25ms\"\ncount = 2");
         let (one, two) = (scenario(one), scenario(two));
-        let luck = |scenario, seed| Plan::new(scenario, seed).messages.iter().map(|m| m.luck).collect::<Vec<_>>();
-        assert_eq!(luck(&one, 1), luck(&two, 1));
-        assert_ne!(luck(&one, 1), luck(&one, 2));
+        let seeds = |scenario, seed| Plan::new(scenario, seed).messages.iter().map(|m| m.seed).collect::<Vec<_>>();
+        assert_eq!(seeds(&one, 1), seeds(&two, 1));
+        assert_ne!(seeds(&one, 1), seeds(&one, 2));
     }
 }

@@ -248,8 +248,8 @@ impl<'a> Simulation<'a> {
         let of = &mut self.workers[worker as usize];
         of.busy += 1;
         self.deliveries[sent.message as usize].taken = Some(taken);
-        let luck = self.plan.messages[sent.message as usize].luck;
-        let service_ns = service_ns.unwrap_or_else(|| of.plan.service_ns(taken, luck));
+        let seed = self.plan.messages[sent.message as usize].seed;
+        let service_ns = service_ns.unwrap_or_else(|| of.plan.service_ns(taken, seed));
         let finished = of.plan.finish(taken, service_ns);
         self.events.schedule(finished, Event::Finished { worker, sent, service_ns: finished.0 - taken.0 });
         service_ns

@@ -1,4 +1,4 @@
-//! A simulated worker: its queue, its threads, and its record of its own load.
+//! A simulated worker: its queue, its threads, and its load reports.
 
 use std::collections::VecDeque;
 

@@ -130,7 +130,7 @@ async fn relay(listener: net::TcpListener, stream: UnixStream) -> io::Result<()>
         let number = number.to_be_bytes();
         let (inside, _) = match listener.accept().await {
             Ok(accepted) => accepted,
-            // A client that has gone, or no free descriptor: others may have more luck.
+            // A client that has gone, or no free descriptor: another client may succeed.
             Err(_) => {
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 continue;

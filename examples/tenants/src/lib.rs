@@ -1,4 +1,4 @@
-//! A plugin in a crate of its own: counts the messages of each tenant, by the first level of their topics.
+//! A plugin in a separate crate: counts the messages of each tenant, by the first level of their topics.
 //!
 //! It tells the counts of a tenant in a retained message on `tenants/NAME/messages`, each time that the broker publishes
 //! its own figures (`[sys] interval_seconds`).

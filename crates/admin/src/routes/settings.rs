@@ -67,7 +67,7 @@ pub(super) async fn remove_ban(State(plane): State<Plane>, Named(number): Named<
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Runs work that may block, such as reading files, besides the server's thread.
+/// Runs work that may block, such as reading files, outside the server's thread.
 async fn blocking<T: Send + 'static>(
     plane: Plane,
     work: impl FnOnce(&dyn ControlPlane) -> T + Send + 'static,

@@ -32,14 +32,14 @@ pub(super) fn stalled_run() -> (Outcome, Vec<MessageRecord>) {
     for number in 0..MESSAGES {
         let due_ns = START_NS + u64::from(number) * 1_000_000;
         let second = f64::from(number) / 1000.0;
-        let luck = (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
+        let uniform = (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
         let is_stalled = (8.0..10.0).contains(&second);
         // The socket buffers some messages while the broker stalls; then publishers wait.
         let stalled_ns = if is_stalled { ((10.0 - second) * 1e9) as u64 } else { 0 };
         let late_us = if second > 8.4 { (stalled_ns / 1000) as u32 } else { 0 };
         let way_ns = match is_stalled {
             true => 50.0 * f64::from(number - 8000),
-            false => 150_000.0 - 120_000.0 * (1.0 - luck).ln() * (1.0 + (second * 3.0).sin().abs()),
+            false => 150_000.0 - 120_000.0 * (1.0 - uniform).ln() * (1.0 + (second * 3.0).sin().abs()),
         };
         let receiver = if is_stalled { number % 3 } else { [0, 1, 0, 1, 2][(number % 5) as usize] };
         let (stream, sequence) = (number % 4, number / 4);

@@ -291,8 +291,8 @@ impl Work {
     /// Load reports count from each connection on, so that the random times keep them unaligned.
     pub(crate) fn connect_delay(&self, member: u32) -> Duration {
         let within_ns = u64::try_from(self.connect_within.as_nanos()).unwrap_or(u64::MAX).max(1);
-        let luck = Rng::new((self.seed ^ CONNECT_DELAYS).wrapping_add(member.into())).next_u64();
-        Duration::from_nanos(luck % within_ns)
+        let random = Rng::new((self.seed ^ CONNECT_DELAYS).wrapping_add(member.into())).next_u64();
+        Duration::from_nanos(random % within_ns)
     }
 }
 

@@ -40,8 +40,8 @@ impl Speed {
         }
     }
 
-    /// Random number for the service time of message `number`, independent of the worker.
-    pub(crate) fn luck(&self, number: u64) -> u64 {
+    /// Seed of the service time of message `number`, the same for every worker.
+    pub(crate) fn message_seed(&self, number: u64) -> u64 {
         Rng::new(self.seed.wrapping_add(number)).next_u64()
     }
 
@@ -53,7 +53,7 @@ impl Speed {
     /// End time of message `number`, taken at `taken_ns`; pauses in between are added.
     fn finish_ns(&self, taken_ns: u64, number: u64) -> u64 {
         let step = self.steps.iter().rfind(|&&(since, _)| since <= taken_ns).expect("the first is from 0 on");
-        let finished_ns = taken_ns + self.distribution.service_ns(step.1, self.luck(number));
+        let finished_ns = taken_ns + self.distribution.service_ns(step.1, self.message_seed(number));
         let passed = |finished: u64, &(from, until): &(u64, u64)| {
             if taken_ns <= from && from < finished { finished + (until - from) } else { finished }
         };

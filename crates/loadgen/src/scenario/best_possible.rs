@@ -49,7 +49,7 @@ fn latency(record: &RunRecord, mut came: Vec<Came>) -> Option<Summary> {
     let speed = Speed::of(workers.first()?, record.start_ns, record.seed);
     let arrival = |came: &Came| {
         let at = Span::from_ns(came.at_ns.saturating_sub(record.start_ns));
-        Arrival { at, luck: speed.luck(came.sequence) }
+        Arrival { at, seed: speed.message_seed(came.sequence) }
     };
     let arrivals: Vec<_> = came.iter().map(arrival).collect();
     let taken = central_queue(workers, record.qos.is_acknowledged(), &arrivals);

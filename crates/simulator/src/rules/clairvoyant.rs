@@ -3,8 +3,8 @@ use tenbin_balancer::Nanos;
 use super::{Roster, Rule};
 use crate::plan::{Message, Plan, WorkerPlan};
 
-/// Sends each message to the worker that can begin with it first, by a schedule of its own. It knows delays, work,
-/// pauses and deaths in advance, but no later message.
+/// Sends each message to the worker that can begin with it first, by an exact schedule. It knows delays, work, pauses and
+/// deaths in advance, but no later message.
 pub(super) struct Clairvoyant<'a> {
     plan: &'a Plan<'a>,
     members: Roster,
@@ -20,12 +20,12 @@ impl<'a> Clairvoyant<'a> {
     }
 
     /// Begin and end of the work on a message that is sent to `worker` now.
-    fn work(&self, worker: usize, luck: u64, now: Nanos) -> (Nanos, Nanos) {
+    fn work(&self, worker: usize, seed: u64, now: Nanos) -> (Nanos, Nanos) {
         let of = &self.plan.workers[worker];
         let free_at = self.free_at[worker].iter().min().copied().unwrap_or(Nanos(u64::MAX));
         let begin = free_at.max(Nanos(now.0 + of.kind.delay.ns()));
         let begin = of.pause_end(begin).unwrap_or(begin);
-        (begin, of.finish(begin, of.service_ns(begin, luck)))
+        (begin, of.finish(begin, of.service_ns(begin, seed)))
     }
 }
 
@@ -39,7 +39,7 @@ impl Rule for Clairvoyant<'_> {
     }
 
     fn pick(&mut self, message: &Message, _waiting: usize, now: Nanos) -> Option<usize> {
-        let members = self.members.0.iter().map(|&worker| (worker, self.work(worker, message.luck, now)));
+        let members = self.members.0.iter().map(|&worker| (worker, self.work(worker, message.seed, now)));
         // A worker that will die with the message is the last resort.
         let merit = |&(worker, (begin, end)): &(usize, (Nanos, Nanos))| {
             let dies = self.plan.workers[worker].leaves.is_some_and(|leaving| leaving.dies && leaving.at <= end);

@@ -1,4 +1,4 @@
-//! Rules that choose the worker of a message: the balancer's, those of other systems, and one that knows everything.
+//! Rules that choose the worker of a message: the balancer's, other systems' and a clairvoyant one.
 
 mod balancer;
 mod clairvoyant;
@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// Chooses workers, by what it knows about them. Workers are numbers in the plan.
+/// Chooses workers from observations of them. A worker is a number in the plan.
 pub(crate) trait Rule {
     /// A worker becomes a member of the group.
     fn join(&mut self, worker: usize, plan: &WorkerPlan<'_>, now: Nanos);
@@ -63,12 +63,12 @@ pub(crate) trait Rule {
     }
 }
 
-/// What an acknowledgement tells. MQTT has only the time; a rule whose protocol has more may use it.
+/// Content of an acknowledgement. MQTT has only the time; rules of richer protocols may use the other fields.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Feedback {
     /// Time when the broker sent the message.
     pub(crate) sent_at: Nanos,
-    /// Messages at the worker when it acknowledged, those in work included.
+    /// Messages at the worker when it acknowledged, including messages in work.
     pub(crate) queue: u64,
     /// Time for which the worker worked on the message.
     pub(crate) service_ns: u64,
@@ -77,7 +77,7 @@ pub(crate) struct Feedback {
 /// Answer to a probe.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Probe {
-    /// Messages at the worker, those in work included.
+    /// Messages at the worker, including messages in work.
     pub(crate) in_flight: u64,
     /// Median of recent times from receipt to completion, at a similar number in flight; 0 = unknown.
     pub(crate) latency_ns: u64,
@@ -145,7 +145,7 @@ impl Rival {
     }
 }
 
-/// A policy of the balancer; `own` has those of the caller.
+/// A policy of the balancer; `own` holds the caller's policies.
 pub(crate) fn policy(policy: Policy, own: &Arc<Choosers>, plan: &Plan<'_>, is_acknowledged: bool) -> Box<dyn Rule> {
     Box::new(Balancer::new(policy.into(), Arc::clone(own), is_acknowledged, plan.workers.len(), plan.picks_seed))
 }

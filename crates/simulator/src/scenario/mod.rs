@@ -40,10 +40,10 @@ pub struct Scenario {
     /// Number of topics. Messages are assigned to them at random.
     #[serde(default = "one")]
     pub topics: NonZeroU32,
-    /// Time that the workers are connected before the first message. Their pings report no work meanwhile.
+    /// Time that the workers are connected before the first message. In this time their pings report no work.
     #[serde(default = "one_second")]
     pub idle: Span,
-    /// One more publisher, which sends in bursts besides `arrivals`.
+    /// One more publisher, which sends bursts in addition to `arrivals`.
     pub loud: Option<Bursts>,
     /// Message Expiry Intervals, chosen at random between these two.
     pub expiry: Option<Expiry>,

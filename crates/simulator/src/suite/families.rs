@@ -6,7 +6,7 @@ use std::io::Write;
 
 use tenbin_balancer::{Policy, Rng};
 
-use super::random::{Luck, count};
+use super::random::{Draw, count};
 use tenbin_kit::Span;
 
 use crate::{
@@ -24,20 +24,20 @@ use crate::{
 
 /// The scenario of this family and seed. The same arguments always give the same scenario.
 pub fn family_scenario(family: Family, seed: u64) -> Scenario {
-    let mut luck = Luck(Rng::new(seed ^ (family as u64) << 56));
+    let mut draw = Draw(Rng::new(seed ^ (family as u64) << 56));
     let is_large = family == Family::Hundreds;
-    let number = if is_large { luck.whole(100, 400) } else { luck.whole(3, 16) };
+    let number = if is_large { draw.whole(100, 400) } else { draw.whole(3, 16) };
     let distribution = match family {
-        Family::HeavyTails => heavy_tail(&mut luck),
+        Family::HeavyTails => heavy_tail(&mut draw),
         Family::WorkClasses => {
-            Distribution::Outliers { share: luck.uniform(0.05, 0.4), times: luck.uniform(5.0, 20.0) }
+            Distribution::Outliers { share: draw.uniform(0.05, 0.4), times: draw.uniform(5.0, 20.0) }
         }
         _ => {
-            [Distribution::Jitter(0.2), Distribution::Jitter(0.5), Distribution::Exponential][luck.whole(0, 2) as usize]
+            [Distribution::Jitter(0.2), Distribution::Jitter(0.5), Distribution::Exponential][draw.whole(0, 2) as usize]
         }
     };
-    let has_mixed_speeds = family == Family::MixedSpeeds || luck.chance(0.5);
-    let mean_ms = luck.log_uniform(10.0, 60.0);
+    let has_mixed_speeds = family == Family::MixedSpeeds || draw.chance(0.5);
+    let mean_ms = draw.log_uniform(10.0, 60.0);
     let length_ms = match family {
         Family::Hundreds => 6_000.0,
         Family::IrregularReports => 60_000.0,
@@ -45,73 +45,73 @@ pub fn family_scenario(family: Family, seed: u64) -> Scenario {
     };
     let workers: Vec<_> = (0..number)
         .map(|_| {
-            let spread = if has_mixed_speeds { luck.log_uniform(0.3, 3.0) } else { luck.uniform(0.9, 1.1) };
+            let spread = if has_mixed_speeds { draw.log_uniform(0.3, 3.0) } else { draw.uniform(0.9, 1.1) };
             let kind = WorkerKind { distribution, ..WorkerKind::of(Span::from_ms(mean_ms * spread)) };
-            let kind = with_difficulty(kind, family, length_ms, &mut luck);
+            let kind = with_difficulty(kind, family, length_ms, &mut draw);
             WorkerKind { concurrency: Some(count(kind.threads.get() * kind.batch.get())), ..kind }
         })
         .collect();
     let per_ms = |kind: &WorkerKind| f64::from(kind.threads.get() * kind.batch.get()) / kind.service.ms();
-    let load = luck.uniform(0.4, 0.9);
+    let load = draw.uniform(0.4, 0.9);
     let interval_ms = 1.0 / (load * workers.iter().map(per_ms).sum::<f64>());
     let arrivals = match family {
         Family::Bursts => {
-            let messages = luck.whole(5, 60);
+            let messages = draw.whole(5, 60);
             Arrivals::Bursts { messages: count(messages), every: Span::from_ms(interval_ms * f64::from(messages)) }
         }
-        _ if luck.chance(0.3) => Arrivals::Fixed(Span::from_ms(interval_ms)),
+        _ if draw.chance(0.3) => Arrivals::Fixed(Span::from_ms(interval_ms)),
         _ => Arrivals::Poisson(Span::from_ms(interval_ms)),
     };
     let pings = match family {
         Family::IrregularReports => {
-            Pings { every: Span::from_ms(luck.uniform(3_000.0, 10_000.0)), eager: false, skipped: 0.3 }
+            Pings { every: Span::from_ms(draw.uniform(3_000.0, 10_000.0)), eager: false, skipped: 0.3 }
         }
         _ => Pings::default(),
     };
     let churn = (family == Family::Churn)
-        .then(|| Churn { every: Span::from_ms(luck.log_uniform(500.0, 3_000.0)), dies: luck.chance(0.5) });
+        .then(|| Churn { every: Span::from_ms(draw.log_uniform(500.0, 3_000.0)), dies: draw.chance(0.5) });
     let about = format!("{number} workers, {distribution}, {arrivals}, load {:.0} %", load * 100.0);
     let name = format!("{} {seed}", family.name());
-    let idle = Span::from_ms(luck.uniform(0.0, 3000.0));
+    let idle = Span::from_ms(draw.uniform(0.0, 3000.0));
     let messages = count((length_ms / interval_ms) as u32);
     Scenario { about, idle, pings, churn, ..Scenario::of(name, messages, arrivals, workers) }
 }
 
-fn heavy_tail(luck: &mut Luck) -> Distribution {
-    match luck.whole(0, 3) {
+fn heavy_tail(draw: &mut Draw) -> Distribution {
+    match draw.whole(0, 3) {
         0 => Distribution::Exponential,
-        1 => Distribution::Pareto(luck.uniform(1.8, 3.0)),
-        2 => Distribution::Lognormal(luck.uniform(1.0, 3.0)),
-        _ => Distribution::Outliers { share: luck.uniform(0.005, 0.03), times: luck.uniform(10.0, 40.0) },
+        1 => Distribution::Pareto(draw.uniform(1.8, 3.0)),
+        2 => Distribution::Lognormal(draw.uniform(1.0, 3.0)),
+        _ => Distribution::Outliers { share: draw.uniform(0.005, 0.03), times: draw.uniform(10.0, 40.0) },
     }
 }
 
 /// Adds the difficulty of the family to one worker.
-fn with_difficulty(kind: WorkerKind, family: Family, length_ms: f64, luck: &mut Luck) -> WorkerKind {
+fn with_difficulty(kind: WorkerKind, family: Family, length_ms: f64, draw: &mut Draw) -> WorkerKind {
     let service_ms = kind.service.ms();
     let slower = |at_ms, times| Step { at: Span::from_ms(at_ms), service: Span::from_ms(service_ms * times) };
     match family {
-        Family::Steps if luck.chance(0.5) => {
-            let times = if luck.chance(0.7) { luck.uniform(1.5, 5.0) } else { 1.0 / luck.uniform(1.5, 3.0) };
-            WorkerKind { steps: vec![slower(luck.uniform(0.2, 0.8) * length_ms, times)], ..kind }
+        Family::Steps if draw.chance(0.5) => {
+            let times = if draw.chance(0.7) { draw.uniform(1.5, 5.0) } else { 1.0 / draw.uniform(1.5, 3.0) };
+            WorkerKind { steps: vec![slower(draw.uniform(0.2, 0.8) * length_ms, times)], ..kind }
         }
-        Family::Pauses if luck.chance(0.4) => {
-            let at = Span::from_ms(luck.uniform(0.1, 0.8) * length_ms);
-            WorkerKind { pauses: vec![Pause { at, length: Span::from_ms(luck.log_uniform(200.0, 3_000.0)) }], ..kind }
+        Family::Pauses if draw.chance(0.4) => {
+            let at = Span::from_ms(draw.uniform(0.1, 0.8) * length_ms);
+            WorkerKind { pauses: vec![Pause { at, length: Span::from_ms(draw.log_uniform(200.0, 3_000.0)) }], ..kind }
         }
         Family::NoisyNeighbours => {
-            let (mut steps, mut at_ms) = (Vec::new(), luck.uniform(0.0, 5_000.0));
+            let (mut steps, mut at_ms) = (Vec::new(), draw.uniform(0.0, 5_000.0));
             while at_ms < length_ms {
-                steps.push(slower(at_ms, luck.uniform(2.0, 4.0)));
-                at_ms += luck.uniform(500.0, 2_000.0);
+                steps.push(slower(at_ms, draw.uniform(2.0, 4.0)));
+                at_ms += draw.uniform(500.0, 2_000.0);
                 steps.push(slower(at_ms, 1.0));
-                at_ms += luck.uniform(2_000.0, 8_000.0);
+                at_ms += draw.uniform(2_000.0, 8_000.0);
             }
             WorkerKind { steps, ..kind }
         }
-        Family::FarWorkers => WorkerKind { delay: Span::from_ms(luck.log_uniform(0.2, 50.0)), ..kind },
-        Family::Threads => WorkerKind { threads: count(luck.whole(1, 8)), ..kind },
-        Family::Batchers => WorkerKind { batch: count(luck.whole(1, 16)), ..kind },
+        Family::FarWorkers => WorkerKind { delay: Span::from_ms(draw.log_uniform(0.2, 50.0)), ..kind },
+        Family::Threads => WorkerKind { threads: count(draw.whole(1, 8)), ..kind },
+        Family::Batchers => WorkerKind { batch: count(draw.whole(1, 16)), ..kind },
         _ => kind,
     }
 }

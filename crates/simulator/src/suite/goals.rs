@@ -32,9 +32,9 @@ pub enum Figure {
     OfRoundRobin,
     /// Share of the messages, in %, that no worker began with before they expired.
     Late,
-    /// Mean waiting time of the publishers besides the loud one.
+    /// Mean waiting time of the publishers except the loud one.
     OthersMean,
-    /// 99th percentile of the waiting time of the publishers besides the loud one.
+    /// 99th percentile of the waiting time of the publishers except the loud one.
     OthersP99,
 }
 

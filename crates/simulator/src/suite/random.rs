@@ -16,26 +16,26 @@ use crate::{
 ///
 /// The same seed always gives the same scenario.
 pub fn random_scenario(seed: u64) -> Scenario {
-    let mut luck = Luck(Rng::new(seed));
-    let distribution = luck.distribution();
-    let is_near = luck.chance(0.5);
-    let has_threads = luck.chance(0.25);
-    let workers: Vec<_> = (0..luck.whole(3, 16))
+    let mut draw = Draw(Rng::new(seed));
+    let distribution = draw.distribution();
+    let is_near = draw.chance(0.5);
+    let has_threads = draw.chance(0.25);
+    let workers: Vec<_> = (0..draw.whole(3, 16))
         .map(|_| WorkerKind {
             distribution,
-            delay: Span::from_ms(if is_near { 0.2 } else { luck.log_uniform(0.2, 50.0) }),
-            threads: count(if has_threads { luck.whole(1, 4) } else { 1 }),
-            ..WorkerKind::of(Span::from_ms(luck.log_uniform(5.0, 100.0)))
+            delay: Span::from_ms(if is_near { 0.2 } else { draw.log_uniform(0.2, 50.0) }),
+            threads: count(if has_threads { draw.whole(1, 4) } else { 1 }),
+            ..WorkerKind::of(Span::from_ms(draw.log_uniform(5.0, 100.0)))
         })
         .collect();
     let per_ms: f64 = workers.iter().map(|kind| f64::from(kind.threads.get()) / kind.service.ms()).sum();
-    let rho = luck.uniform(0.5, 0.95);
+    let rho = draw.uniform(0.5, 0.95);
     let interval_ms = 1.0 / (rho * per_ms);
-    let arrivals = match luck.whole(0, 4) {
+    let arrivals = match draw.whole(0, 4) {
         0 | 1 => Arrivals::Fixed(Span::from_ms(interval_ms)),
         2 | 3 => Arrivals::Poisson(Span::from_ms(interval_ms)),
         _ => {
-            let messages = luck.whole(5, 60);
+            let messages = draw.whole(5, 60);
             Arrivals::Bursts { messages: count(messages), every: Span::from_ms(interval_ms * f64::from(messages)) }
         }
     };
@@ -47,7 +47,7 @@ pub fn random_scenario(seed: u64) -> Scenario {
         rho * 100.0
     );
     let messages = count((LENGTH_MS / interval_ms) as u32);
-    let idle = Span::from_ms(luck.uniform(0.0, 3000.0));
+    let idle = Span::from_ms(draw.uniform(0.0, 3000.0));
     Scenario { about, idle, seeds: count(2), ..Scenario::of(format!("random {seed}"), messages, arrivals, workers) }
 }
 
@@ -58,10 +58,10 @@ pub(super) fn count(number: u32) -> NonZeroU32 {
     NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN)
 }
 
-/// Random numbers of a scenario.
-pub(super) struct Luck(pub(super) Rng);
+/// Source of the random parameters of a scenario.
+pub(super) struct Draw(pub(super) Rng);
 
-impl Luck {
+impl Draw {
     pub(super) fn uniform(&mut self, from: f64, to: f64) -> f64 {
         from + (to - from) * (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }

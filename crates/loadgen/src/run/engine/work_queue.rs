@@ -58,9 +58,9 @@ impl<T> WorkQueue<T> {
         Self { timeline, messages: VecDeque::new(), taken: 0, left: 0, in_progress: BinaryHeap::new() }
     }
 
-    /// Adds a message. `luck` is its number for random draws.
-    pub(super) fn arrive(&mut self, what: T, luck: u64, due_ns: Option<u64>, received_ns: u64) {
-        let slot = self.timeline.take(luck, received_ns, received_ns);
+    /// Adds a message. `number` seeds its service time.
+    pub(super) fn arrive(&mut self, what: T, number: u64, due_ns: Option<u64>, received_ns: u64) {
+        let slot = self.timeline.take(number, received_ns, received_ns);
         self.messages.push_back(Message { slot, due_ns, observed_ns: 0, is_done: false, what });
     }
 

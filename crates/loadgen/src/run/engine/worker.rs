@@ -63,8 +63,8 @@ struct Job {
     is_first: bool,
     /// Whether the window waits for it.
     is_awaited: bool,
-    /// Its number for random draws, its due time if it is a message of this run, and its time of arrival.
-    luck: u64,
+    /// Stream and sequence, which seed the service time; the due time of a message of this run; the time of arrival.
+    number: u64,
     due_ns: Option<u64>,
     received_ns: u64,
     /// The message to acknowledge when it is finished; `None` at QoS 0.
@@ -290,7 +290,7 @@ impl Worker {
                 let received_ns = self.driver.common.clock.at_ns(message.received_at);
                 let came = recorder.arrived(self.receiver, &message.payload, message.dup, received_ns);
                 self.count(came, message.dup);
-                let (luck, due_ns) = read(self.driver.plan(), &message.payload);
+                let (number, due_ns) = read(self.driver.plan(), &message.payload);
                 let since_ns = self.driver.shared().window.as_ref().map_or(0, |window| window.since_ns());
                 let is_late = since_ns > 0 && due_ns.is_some_and(|due_ns| due_ns <= since_ns);
                 let is_first = came == Came::First;
@@ -298,8 +298,8 @@ impl Worker {
                 let message = message.qos.is_acknowledged().then_some(message);
                 let due_ns = due_ns.filter(|_| came != Came::NotOurs);
                 queue.arrive(
-                    Job { is_first, is_awaited, luck, due_ns, received_ns, message },
-                    luck,
+                    Job { is_first, is_awaited, number, due_ns, received_ns, message },
+                    number,
                     due_ns,
                     received_ns,
                 );
@@ -367,7 +367,7 @@ impl Worker {
                 if let Some(created_ns) = job.due_ns {
                     recorder.worked(WorkRecord {
                         receiver: self.receiver,
-                        sequence: job.luck as u32,
+                        sequence: job.number as u32,
                         created_ns,
                         received_ns: job.received_ns,
                         taken_ns: slot.taken_ns,
@@ -416,7 +416,7 @@ async fn wait_for_cut(control: &Control) -> Duration {
     .await
 }
 
-/// Returns the message's number for random draws, and its due time if it is a message of this run.
+/// Returns the message's stream and sequence, and its due time if it is a message of this run.
 fn read(plan: &Plan, payload: &[u8]) -> (u64, Option<u64>) {
     match Stamp::decode(payload) {
         Some(stamp) if stamp.tag == plan.tag => {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::CLAIRVOYANT;
 use crate::{chooser::Chooser, family::Family, figures::Figures, rules::Rival, runs::Case, table::number};
 
-/// Geometric means of each rule's figures over those of the clairvoyant one, in all families and in each. Then the
+/// Writes geometric means of each rule's figures divided by the clairvoyant rule's, in all families and in each. Then the
 /// scenarios that `adaptive` loses. `figures` has the columns of each case: the clairvoyant rule, `adaptive`, others.
 pub(super) fn write(
     out: &mut dyn Write,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 /// Reports on one group. Times are in milliseconds.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Told {
+pub(crate) struct Reports {
     pub(crate) members: Option<Members>,
     pub(crate) shadow: Option<Shadow>,
     pub(crate) decisions: Vec<Decision>,
@@ -43,7 +43,7 @@ pub(crate) struct Member {
     pub(crate) reported_processing_time_ms: f64,
     pub(crate) processing_time_ms: f64,
     pub(crate) is_speed_known: bool,
-    /// How many times faster than the group's mean it seems to be, if suspiciously fast. Older brokers do not tell.
+    /// How many times faster than the group's mean it seems to be, if suspiciously fast. Older brokers do not report it.
     pub(crate) times_faster: Option<u64>,
     pub(crate) late_ms: f64,
     pub(crate) late_reports: u64,
@@ -80,8 +80,8 @@ pub(crate) struct Candidate {
     pub(crate) penalty_ms: f64,
 }
 
-impl Told {
-    /// Takes in one report. Returns true for the report that is published last. Unknown reports are ignored.
+impl Reports {
+    /// Takes in a report. Returns true for the report that is published last. Unknown reports are ignored.
     pub(crate) fn take(&mut self, report: &str, payload: &[u8]) -> Result<bool, serde_json::Error> {
         let place = match report {
             "members" => {
