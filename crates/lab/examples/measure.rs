@@ -159,7 +159,7 @@ mod linux {
         Ok(())
     }
 
-    /// Sends datagrams that nobody answers, with pauses so that no queue overflows.
+    /// Sends datagrams without waiting for answers, with pauses so that no queue overflows.
     fn send(host: &str, count: u64) -> Result<()> {
         let socket = UdpSocket::bind("0.0.0.0:0")?;
         for number in 0..count {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// A program to start in a machine, with its arguments. Its environment is that of the embedding program with additions.
+/// A program to start in a machine, with its arguments. It inherits the embedding program's environment, with additions.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Command {
     pub(crate) program: OsString,
@@ -53,7 +53,7 @@ impl Command {
         self
     }
 
-    /// Sets the working directory. Default: that of the embedding program.
+    /// Sets the working directory. Default: the embedding program's directory.
     #[must_use]
     pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.directory = Some(directory.into());

@@ -1,4 +1,4 @@
-//! Open files that one process hands to another over a unix socket.
+//! Passes open files from a process to another over a unix socket.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -14,7 +14,7 @@ use rustix::net::{
 ///
 /// # Errors
 ///
-/// Those of the socket.
+/// The socket cannot be used.
 pub fn send_descriptor(stream: &UnixStream, bytes: &[u8], file: BorrowedFd<'_>) -> io::Result<()> {
     let files = [file];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -28,7 +28,7 @@ pub fn send_descriptor(stream: &UnixStream, bytes: &[u8], file: BorrowedFd<'_>) 
 ///
 /// # Errors
 ///
-/// Those of the socket.
+/// The socket cannot be used.
 pub fn receive_descriptor(stream: &UnixStream, buffer: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -20,7 +20,7 @@ pub enum Error {
     /// A step inside the lab failed.
     #[error("{0}")]
     Failed(String),
-    /// The lab has ended: its guard was killed, or stopped by an error of its own.
+    /// The lab has ended: its guard was killed, or stopped by an internal error.
     #[error("the lab has ended")]
     Ended,
 }

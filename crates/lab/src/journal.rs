@@ -1,8 +1,8 @@
 //! Undo journal for changes outside the lab's namespaces: cgroup values, containers, files.
 //!
-//! The undo of a change is on disk before the change is made, and is crossed out after it was done. A second guard, a
-//! process of its own, waits for the end of the program and does the open undos; [`restore`] does them after the end of
-//! both, as after a power cut.
+//! The undo of a change is on disk before the change is made, and is crossed out after it was done. A second guard process
+//! waits for the end of the program and does the open undos; [`restore`] does them after the end of both, as after a
+//! power cut.
 //!
 //! ```no_run
 //! use tenbin_lab::Helper;
@@ -49,8 +49,8 @@ pub enum Undo {
         /// The program and its arguments.
         line: Vec<String>,
     },
-    /// Writes a file's former content. Without the file's directory, as that of a control group after a new start of the
-    /// system, nothing is left to undo.
+    /// Writes a file's former content. Does nothing if the file's directory is gone. A control group's directory is gone
+    /// after a restart of the system.
     Write {
         /// The file. An absolute path, since the undo may happen from another directory.
         path: PathBuf,
@@ -62,8 +62,8 @@ pub enum Undo {
         /// The file or directory. An absolute path.
         path: PathBuf,
     },
-    /// Removes a control group, or another directory without content of its own. It waits some seconds for the end of the
-    /// group's processes. An absent one is no error.
+    /// Removes a control group or an empty directory. It waits some seconds for the end of the group's processes. An absent
+    /// directory is no error.
     RemoveGroup {
         /// The directory. An absolute path.
         path: PathBuf,
@@ -187,7 +187,8 @@ impl Drop for Journal {
 ///
 /// # Errors
 ///
-/// The program is alive, the file cannot be read or written, or somebody else may have written it: its undos are commands.
+/// The program is alive, or the file cannot be read or written. A file that another user may have written is refused too,
+/// because its undos are commands.
 pub fn restore(directory: impl AsRef<Path>) -> Result<Vec<Failure>, Error> {
     Ok(Book::of_dead(directory.as_ref())?.map(|mut book| book.undo_all()).unwrap_or_default())
 }
@@ -301,7 +302,7 @@ impl Undo {
             Self::RemoveGroup { path } => remove(path, |_| true, || fs::remove_dir(path)),
             Self::Remove { path } => {
                 let is_directory = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir());
-                // Processes that are about to end may add files meanwhile.
+                // Processes that are about to end may add files during the removal.
                 let may_pass = |error: &io::Error| error.kind() == io::ErrorKind::DirectoryNotEmpty;
                 remove(path, may_pass, || if is_directory { fs::remove_dir_all(path) } else { fs::remove_file(path) })
             }

@@ -143,7 +143,7 @@ impl Lab {
         self.add(name, |name, data| ToGuard::Machine { name, data, disk })
     }
 
-    /// Adds a guest: a machine whose network namespace is another program's, as that of a container. It has name, address
+    /// Adds a guest: a machine in the network namespace of another program, for example a container. It has name, address
     /// and links at once, and an interface from its first [`Machine::join`] on. The lab starts no processes in it.
     ///
     /// # Errors
@@ -186,7 +186,7 @@ impl Lab {
     ///
     /// The lab has ended, or its directory has a path too long for a socket.
     pub fn trunk(&self, stream: &TcpStream, machines: &[&Machine]) -> Result<(), Error> {
-        // Frames must not wait for each other, and the switch not for the connection.
+        // No delay: a frame must not wait for further frames. Non-blocking: the switch must not wait for the connection.
         let set = stream.set_nodelay(true).and_then(|()| stream.set_nonblocking(true));
         set.map_err(Error::io("set up a trunk's connection"))?;
         let machines = machines.iter().map(|machine| machine.number).collect();

@@ -45,8 +45,8 @@ impl Usage {
     }
 }
 
-/// Descendants of a process that are alive. The process must be a subreaper or the first of its PID namespace: then a
-/// descendant stays one, even after its parents' end and with a session of its own.
+/// Descendants of a process that are alive. The process must be a subreaper or the first of its PID namespace. Then
+/// descendants stay descendants, even after their parents' end and in another session.
 pub(crate) fn descendants(root: u32) -> BTreeSet<u32> {
     let mut children = HashMap::<u32, Vec<(u32, bool)>>::new();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();

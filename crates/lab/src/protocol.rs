@@ -215,7 +215,7 @@ impl Answers {
     }
 }
 
-/// Handles calls until the connection ends, each on a thread of its own, so that a long one does not block the others.
+/// Handles calls until the connection ends, each on a new thread, so that a long call does not block the others.
 pub(crate) fn serve<T: DeserializeOwned + Send + 'static>(
     stream: UnixStream,
     answers: &Answers,

@@ -81,8 +81,8 @@ fn unmount(machine: &Machine) -> Result<(), Error> {
     }
 }
 
-/// Copies the image as it is. The kernel may write older data back meanwhile; a copy of which a part is older than
-/// another would be a state that no power cut leaves, so it is made again.
+/// Copies the image as it is. The kernel may write older data back during the copy. No power cut leaves such a mix of old
+/// and new parts, so the copy is made again if the image changed.
 fn copy(machine: &Machine) -> Result<PathBuf, Error> {
     let (path, from) = image(machine);
     let copy = path.with_extension("cut");

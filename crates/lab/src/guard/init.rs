@@ -49,7 +49,7 @@ pub(super) fn run(name: &str, helper: &str) -> Result<(), Error> {
 }
 
 impl Running {
-    /// Starts a command below a supervisor of its own, and returns its process identifier.
+    /// Starts a command below a new supervisor, and returns the command's process identifier.
     fn spawn(&self, helper: &[String], process: u64, command: &Command, events: &Answers) -> Result<u32, Error> {
         let (own, its) = UnixStream::pair().map_err(Error::io("make a pair of sockets"))?;
         let mut supervisor = Program::new(&helper[0])

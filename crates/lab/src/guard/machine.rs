@@ -28,7 +28,7 @@ enum Place {
     /// The lab's.
     Own {
         init: Caller,
-        /// `unshare`, whose namespaces are those of the machine. The kernel ends the machine with it.
+        /// `unshare`, which made the machine's namespaces. The kernel ends the machine with this process.
         child: Child,
     },
     /// The network namespace of another program, once it is known.
@@ -61,12 +61,12 @@ impl Machine {
         Ok(Self { name, data, disk, place: Place::Own { init, child } })
     }
 
-    /// A machine without namespaces of its own, which joins the lab later.
+    /// A guest: a machine in another program's namespace, which joins the lab later.
     pub(super) fn guest(name: String, data: PathBuf) -> Self {
         Self { name, data, disk: None, place: Place::Guest(Mutex::default()) }
     }
 
-    /// True for a machine whose namespaces are another program's.
+    /// True for a machine in another program's namespaces.
     pub(super) fn is_guest(&self) -> bool {
         matches!(self.place, Place::Guest(_))
     }
@@ -96,7 +96,7 @@ impl Machine {
         match &self.place {
             Place::Own { .. } => self.run(&IP_BATCH, lines),
             Place::Guest(namespace) if lock(namespace).is_none() => Ok(()),
-            // The program of the guard: that of a container may lack `ip`.
+            // The guard runs `ip` itself, because a container may lack the program.
             Place::Guest(_) => self.with_network(|path| within(path, || program::run(&IP_BATCH, lines))),
         }
     }
@@ -126,7 +126,7 @@ pub(super) fn within<R: Send>(path: &str, act: impl FnOnce() -> Result<R, Error>
         moved.map_err(|error| Error::io("enter a network namespace")(error.into()))?;
         act()
     };
-    // A thread of its own, because it cannot be in two network namespaces.
+    // On a new thread, because a thread is in one network namespace only.
     let done = thread::scope(|scope| scope.spawn(act).join());
     done.unwrap_or_else(|_| Err(Error::Failed("a thread panicked".to_owned())))
 }

@@ -195,7 +195,7 @@ fn received(stream: &Path) -> Result<OwnedFd, Error> {
     receive().map_err(Error::io("receive an open file"))
 }
 
-/// Most machines of a lab: as many as the addresses of `10.77.0.0/16` in rows of 250.
+/// Maximum number of machines of a lab, because `10.77.0.0/16` has 60,000 addresses in rows of 250.
 const MOST: u16 = 60_000;
 
 fn address(number: u16) -> Ipv4Addr {

@@ -1,5 +1,5 @@
-//! Processes of a lab besides the users': the guard with its switch, the first process of each machine, and one
-//! supervisor for each started command. All of them are this one function, in the helper program.
+//! Auxiliary processes of a lab: the guard with its switch, the first process of each machine, and one supervisor for
+//! each started command. All of them are this one function, in the helper program.
 
 mod disks;
 mod init;

@@ -200,8 +200,8 @@ impl Ways {
         }
     }
 
-    /// Sends and receives what is ready. Frames of machines of the other lab go to machines of this one, without another
-    /// pass through a link.
+    /// Sends and receives all frames that are ready. Frames from the other lab's machines go to this lab's machines
+    /// without another pass through a link.
     fn take(&mut self, number: usize, fabric: &mut Fabric) {
         let Some(mut trunk) = self.trunks[number].take() else { return };
         let moved = trunk.flush().and_then(|()| {

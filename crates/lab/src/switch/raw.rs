@@ -41,7 +41,7 @@ pub(crate) fn tap(name: &str) -> io::Result<OwnedFd> {
 
 /// Opens a packet socket that reads and writes whole frames of the interface `index`, each with a `virtio_net_hdr`.
 pub(crate) fn packet_socket(index: u32) -> io::Result<OwnedFd> {
-    // No protocol before the bind: else the socket would receive frames of all interfaces meanwhile.
+    // No protocol before the bind: else the socket would receive frames of all interfaces until then.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
     set_packet_option(&socket, libc::PACKET_VNET_HDR)?;
@@ -58,7 +58,7 @@ pub(crate) fn packet_socket(index: u32) -> io::Result<OwnedFd> {
         sll_addr: [0; 8],
     };
     let size = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-    // SAFETY: the address lives through the call, and its size is that of its type.
+    // SAFETY: the address lives through the call, and `size` is the size of its type.
     let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size) };
     checked(bound)?;
     Ok(socket)

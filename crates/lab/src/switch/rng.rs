@@ -1,4 +1,4 @@
-//! Random draws of one link: equal for an equal seed, whatever other links and other faults draw.
+//! Random draws of one link: equal for an equal seed, independent of other links and other faults.
 
 /// A generator of SplitMix64: its draws are part of a run's result, so they must not change with a library's version.
 #[derive(Clone, Debug)]

@@ -21,7 +21,7 @@ pub struct Shape {
     pub loss: f64,
     /// Probability that a packet arrives twice, 0 to 1.
     pub duplicate: f64,
-    /// Probability that one bit of a packet is inverted, 0 to 1. Checksums stay as they were, so receivers notice.
+    /// Probability that a single bit of a packet is inverted, 0 to 1. Checksums do not change, so receivers notice.
     pub corrupt: f64,
     /// Limit of throughput.
     pub rate: Option<Rate>,

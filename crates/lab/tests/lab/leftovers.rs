@@ -50,7 +50,7 @@ fn killed_program_leaves_no_process_mount_or_interface() {
     program.kill().expect("a signal");
     assert_eq!(program.wait().expect("an end").signal(), Some(9));
     eventually("the end of all processes", || marked(&mark).is_empty());
-    // Other programs may have mounts of their own for a while.
+    // Other programs may have temporary mounts.
     eventually("the former state of the host", || host() == before);
 }
 
@@ -73,7 +73,7 @@ fn program_killed_at_any_moment_leaves_nothing() {
         let has_name = |line: &[u8]| line.windows(name.len()).any(|part| part == name.as_bytes());
         eventually("the end of the lab", || marked(&mark).is_empty() && !processes().any(|(_, line)| has_name(&line)));
     }
-    // Other programs may have mounts of their own for a while.
+    // Other programs may have temporary mounts.
     eventually("the former state of the host", || host() == before);
 }
 
@@ -105,7 +105,7 @@ fn killed_guard_ends_its_lab_with_all_processes() {
     assert!(machine.spawn(&Command::new("true")).is_err());
 }
 
-/// A file with the content `before` in a directory of its own.
+/// A file with the content `before` in a temporary directory.
 fn file() -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("file");

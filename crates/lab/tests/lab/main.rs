@@ -24,7 +24,7 @@ fn builder_in(directory: &Path) -> tenbin_lab::Builder {
     Lab::builder(helper(), directory)
 }
 
-/// A lab in a directory of its own. None, with a line, where users may not create namespaces.
+/// A lab in a temporary directory. None, with a line, where users may not create namespaces.
 fn lab_with(port: PortKind) -> Option<(Lab, TempDir)> {
     let directory = tempfile::tempdir().expect("a directory");
     match builder_in(directory.path()).port(port).start() {

@@ -7,7 +7,7 @@ use tenbin_lab::{Command, Exit, Machine, Process, Signal};
 
 use super::{eventually, lab, probe, shell, skipped};
 
-/// Starts a shell with a descendant in a session of its own, whose parents have ended.
+/// Starts a shell with a descendant in a new session. The descendant's parents have ended.
 fn family(machine: &Machine, seconds: &str) -> Process {
     let script = format!("(setsid sh -c 'sleep {seconds} & sleep {seconds}' &) ; sleep {seconds}");
     let process = machine.spawn(&Command::new("sh").args(["-c", &script])).expect("a process");
@@ -106,7 +106,7 @@ fn commands_get_environment_directory_and_stream() {
 fn usage_is_that_of_the_whole_tree() {
     let Some((lab, _directory)) = lab() else { return };
     let machine = lab.machine("one", None).expect("a machine");
-    // The work is done by a descendant in a session of its own, and ended children leave their time to it.
+    // A descendant in a new session does the work, and inherits the processor time of ended children.
     let script = "setsid sh -c 'while :; do head -c 1000000 /dev/zero >/dev/null; done' & sleep 98767";
     let busy = machine.spawn(&Command::new("sh").args(["-c", script])).expect("a process");
     let idle = machine.spawn(&Command::new("sleep").arg("98767")).expect("a process");
