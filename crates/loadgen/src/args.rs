@@ -60,7 +60,7 @@ pub struct ScenarioArgs {
     pub(crate) policies: Vec<String>,
 
     /// Run the published policies, random, round_robin and thesis_score, and adaptive; scenario 2 then has an interval of
-    /// 10.7 ms, that of the published figures
+    /// 10.7 ms, as in the published figures
     #[arg(long, conflicts_with = "policies")]
     pub(crate) all: bool,
 

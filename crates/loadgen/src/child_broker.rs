@@ -79,7 +79,7 @@ impl ChildBroker {
     /// 1,000 queued per client.
     pub(crate) async fn mosquitto() -> Result<Self, LoadgenError> {
         let program = find_mosquitto();
-        // Another process may take the port meanwhile; then the broker ends and reports it.
+        // Another process may take the port before the broker does; then the broker ends and reports it.
         let address = TcpListener::bind("127.0.0.1:0")
             .and_then(|listener| listener.local_addr())
             .map_err(|source| LoadgenError::Start { program: program.clone(), source })?;

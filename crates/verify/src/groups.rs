@@ -11,7 +11,7 @@ const CONTROLLERS: [&str; 2] = ["cpu", "memory"];
 /// Time in which a group gets its share of a processor, in microseconds.
 const PERIOD: u64 = 100_000;
 
-/// Group into which this program moves, out of a delegated group: that must have no processes of its own.
+/// Group into which this program moves, because a delegated group must contain no processes.
 pub(crate) const TOOL: &str = "tenbin-verify";
 
 /// Version of control groups.

@@ -3,7 +3,7 @@
 //! A [`template`] names systems, clients, faults and assertions. A [`plan`] is the template with all choices made.
 //! [`judge`] dates figures to faults and evaluates assertions. [`results`] are the files of a run.
 //!
-//! [`run()`] does all of it: machines and processes are the runtime's, clients those of the load generator.
+//! [`run()`] uses all of them. The runtime provides machines and processes, the load generator provides clients.
 
 pub mod args;
 mod burden;

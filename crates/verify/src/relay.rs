@@ -108,7 +108,7 @@ fn answer(answers: &Mutex<Arc<UnixStream>>, number: [u8; 4], outside: io::Result
 
 /// The relay itself. Its standard input and output are the stream to the program that runs the verification.
 pub(crate) fn run(args: &RelayArgs) -> io::Result<()> {
-    // Two files for each connection. Without more, the relay serves as many as it may.
+    // Each connection needs two files. If the limit cannot rise, the relay serves fewer connections.
     let maximum = getrlimit(Resource::Nofile).maximum;
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
@@ -136,7 +136,7 @@ async fn relay(listener: net::TcpListener, stream: UnixStream) -> io::Result<()>
                 continue;
             }
         };
-        // Others wait in the kernel meanwhile.
+        // Further connections wait in the kernel.
         let permit = Arc::clone(&connects).acquire_owned().await.map_err(io::Error::other)?;
         let (outside, made) = oneshot::channel();
         waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(number, outside);

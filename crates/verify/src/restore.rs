@@ -32,8 +32,8 @@ pub(crate) fn close(journal: Option<&Journal>, mut run: RunVerdict) -> RunVerdic
 
 /// The command `restore`: undoes the leftovers of a directory of results, or of all below `results`.
 ///
-/// Journals are in that directory and in those of its variants. Directories below them belong to instances, which may
-/// write there what they like.
+/// Journals are in the directory of results and in the directories of its variants. Deeper directories belong to
+/// instances, so journals there are not trusted.
 pub(crate) fn restore(run: Option<&str>, out: &mut dyn Write) -> Result<u8, Error> {
     let results = match run {
         Some(run) => vec![PathBuf::from(run)],

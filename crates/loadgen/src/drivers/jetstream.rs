@@ -68,7 +68,7 @@ impl Protocol for Jetstream {
             Some(group) => format!("{}-{group}", side.plan.connection.client_id_prefix),
             None => id.clone(),
         };
-        // Without a name of its own the consumer would end with its server.
+        // A durable name: without it the consumer would end with its server.
         let config = pull::Config {
             durable_name: Some(consumer.clone()),
             deliver_policy: DeliverPolicy::New,
@@ -199,7 +199,7 @@ fn fate(error: &PublishError) -> Fate {
 
     let is_answer = error.source().is_some_and(|source| source.is::<jetstream::Error>());
     match error.kind() {
-        // Nobody has the stream at present.
+        // No server has the stream at present, or the message is too large.
         PublishErrorKind::StreamNotFound | PublishErrorKind::MaxPayloadExceeded => Fate::Refused,
         _ if is_answer => Fate::Refused,
         _ => Fate::Unconfirmed,

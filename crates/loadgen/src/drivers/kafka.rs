@@ -65,9 +65,9 @@ fn heap_mib(plan: &Plan) -> u64 {
     (256 + 32 * u64::from(clients)).min(4096)
 }
 
-/// Options of its JVM. A small heap that one thread collects takes the least from the system under test. Standard output is
-/// for lines alone; and JVMs in PID namespaces would share files of performance data, as they share /tmp. Without memory a
-/// thread of the library would end alone, and its messages with it.
+/// Options of its JVM. A small heap with serial collection takes the least from the system under test. Standard output is
+/// for lines alone. JVMs in PID namespaces share /tmp, so they must not write performance data there. When memory runs out,
+/// the whole program must end: otherwise one thread of the library would end, and its messages would be lost.
 const JVM: &str = "-Xms256m -XX:+UseSerialGC -XX:-UsePerfData -XX:+ExitOnOutOfMemoryError -XX:+DisplayVMOutputToStderr \
                    -Xlog:disable -Xlog:all=warning:stderr";
 

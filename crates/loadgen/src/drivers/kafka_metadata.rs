@@ -66,7 +66,7 @@ fn read(answer: &[u8]) -> Result<Option<i32>, String> {
     let mut fields = Fields(answer);
     let (error, leader) = fields.topic().ok_or("the answer is not Kafka's")?;
     match (error, leader) {
-        // A topic without a leader has an error of its own too.
+        // An answer for a topic without a leader has its error code or none.
         (0 | LEADER_NOT_AVAILABLE, leader) => Ok(leader.filter(|node| *node >= 0)),
         (UNKNOWN_TOPIC, _) => Err("the topic does not exist".to_owned()),
         (error, _) => Err(format!("Kafka answers with error {error}")),

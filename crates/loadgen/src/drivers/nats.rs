@@ -69,7 +69,8 @@ fn presence(side: &Side, number: u32) -> String {
 
 /// Answers requests to receiver `number` until the run ends.
 ///
-/// The subscription follows that of the load on the same connection. So a server that knows it knows the other too.
+/// The subscription follows the load's subscription on the same connection. So a server that knows this subscription
+/// knows the load's subscription too.
 async fn answer(side: &Side, client: &Client, number: u32) -> Result<(), async_nats::Error> {
     let mut requests = client.subscribe(presence(side, number)).await?;
     client.flush().await?;
@@ -97,7 +98,7 @@ async fn find_receivers(side: &Side, client: &Client) -> Result<(), String> {
     let numbers = if is_one_system { 0..side.layout.receivers().len() as u32 } else { 0..0 };
     let found = async {
         for number in numbers {
-            // A server without the subscription answers at once that nobody listens.
+            // A server without the subscription answers at once that there are no responders.
             while client.request(presence(side, number), Bytes::new()).await.is_err() {
                 tokio::time::sleep(AGAIN).await;
             }

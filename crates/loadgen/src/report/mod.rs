@@ -1,7 +1,7 @@
 //! Results: sections on standard output; in a directory, data files and a page.
 //!
-//! Other programs make pages of their own from the same pieces: a [`Report`] of [`Section`]s with tables and
-//! [`Figure`]s, which [`write_page`] turns into one file.
+//! Other programs make pages from the same pieces: a [`Report`] of [`Section`]s with tables and [`Figure`]s.
+//! [`write_page`] turns a report into one file.
 //!
 //! ```text
 //! run ────────┐                      ┌► text

@@ -65,7 +65,7 @@ fn machine() -> String {
     parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
-/// Options whose value nobody else may read.
+/// Options with secret values.
 const SECRETS: [&str; 2] = ["--password", "--token"];
 
 #[cfg(test)]

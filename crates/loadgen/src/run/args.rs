@@ -209,7 +209,7 @@ pub struct LoadArgs {
     #[arg(long, value_name = "BYTES", help_heading = "Publishers", value_parser = clap::value_parser!(u32).range(8..))]
     pub(crate) payload: Option<u32>,
 
-    /// Messages of each publisher [default: 100; as many as the time allows with --time, --publish-rate or --closed]
+    /// Messages of each publisher [default: 100; unlimited with --time, --publish-rate or --closed]
     #[arg(long, alias = "num-messages", value_name = "N", help_heading = "Publishers")]
     pub(crate) messages: Option<u64>,
 

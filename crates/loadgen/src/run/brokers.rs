@@ -31,7 +31,7 @@ impl Broker {
 /// How the brokers of a plan belong together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Doors {
-    /// Each broker is a system of its own: a message reaches only subscribers of the broker that it was sent to.
+    /// Each broker is a separate system: a message reaches only subscribers of the broker that it was sent to.
     #[default]
     Independent,
     /// All brokers are doors of one system: a message reaches subscribers of all of them.
@@ -40,7 +40,7 @@ pub enum Doors {
     OneSystem,
 }
 
-/// What follows the unexpected loss of a publisher's or a subscriber's connection.
+/// Reaction to the unexpected loss of a publisher's or a subscriber's connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnLost {
     /// The run ends with an error that names the client.
@@ -48,9 +48,9 @@ pub enum OnLost {
     Fail,
     /// The loss is counted, and the client connects again until it succeeds or the run ends.
     ///
-    /// With [`ConnectionOptions::session_expiry`](super::ConnectionOptions) it resumes its session and sends unacknowledged messages again; without
-    /// it, these stay unconfirmed. Messages that became due meanwhile keep their due times. With Keep Alive, a broker that
-    /// sends nothing for that long counts as lost.
+    /// With [`ConnectionOptions::session_expiry`](super::ConnectionOptions) it resumes its session and sends unacknowledged
+    /// messages again; without it, these stay unconfirmed. Messages that became due while it was away keep their due times.
+    /// With Keep Alive, a broker that sends nothing for that long counts as lost.
     Reconnect {
         /// Pause before the first attempt. It doubles with each failure; each pause is random between half and all of
         /// its length.

@@ -74,7 +74,7 @@ struct Sample {
     brokers: Vec<Option<Usage>>,
 }
 
-/// Runs `plan` over MQTT with all its clients in this process, on a runtime of its own, without a progress line.
+/// Runs `plan` over MQTT with all its clients in this process, on a new runtime, without a progress line.
 ///
 /// # Errors
 /// The plan cannot be run, a broker cannot be reached, or a connection is lost without a cut.

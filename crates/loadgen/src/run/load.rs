@@ -56,8 +56,8 @@ pub(super) struct Ended {
 impl RunningLoad {
     /// Connects the clients of `plan`, subscribers first; they wait for [`RunningLoad::start`].
     ///
-    /// Without `agents` all clients are in this process, over one of `drivers`. With agents these have all clients, and
-    /// drivers of their own: client k of each kind is at agent k mod n.
+    /// Without `agents` all clients are in this process, over one of `drivers`. With agents, the agents run all clients over
+    /// the agents' drivers: client k of each kind is at agent k mod n.
     ///
     /// # Errors
     /// The plan cannot be run or divided, no driver has its protocol, a client cannot connect, or an agent refuses or

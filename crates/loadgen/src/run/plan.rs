@@ -13,7 +13,7 @@ use super::{Broker, ConnectionOptions, Doors, OnLost, Stamp};
 /// A run. It is serialized for agents, so that it holds no references and no open files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Number that distinguishes this run's messages from those of other runs on the same topics.
+    /// Number that distinguishes this run's messages from other runs' messages on the same topics.
     pub tag: u16,
     /// Protocol, by which the run's [`Drivers`](super::Drivers) select a driver; [`Plan::MQTT`] by default.
     #[serde(default = "mqtt")]
@@ -23,7 +23,7 @@ pub struct Plan {
     /// How several brokers belong together.
     #[serde(default)]
     pub doors: Doors,
-    /// What follows the unexpected loss of a connection.
+    /// Reaction to the unexpected loss of a connection.
     #[serde(default)]
     pub on_lost: OnLost,
     /// Connection options of all clients.
@@ -63,7 +63,7 @@ impl Plan {
     pub const HTTP: &str = "http";
     /// Setting of MQTT-SN and HTTP: broker of the subscribers, `HOST:PORT`, who use MQTT 5.0 then. HTTP needs it.
     pub const MQTT_BROKER: &str = "mqtt_broker";
-    /// Setting of HTTP, with any value: each request has a connection of its own.
+    /// Setting of HTTP, with any value: each request opens a connection.
     pub const CONNECTION_PER_REQUEST: &str = "connection_per_request";
     /// The protocol of the built-in driver.
     pub const MQTT: &str = "mqtt";
@@ -119,7 +119,7 @@ pub struct Publishers {
     ///
     /// Below [`Stamp::LEN`](super::Stamp) a payload carries only the time, so that losses are found only by counting.
     pub payload: u32,
-    /// Messages per publisher; `None` for as many as the time allows.
+    /// Messages per publisher; `None` = no limit but the time.
     pub messages: Option<u64>,
     /// When to send messages.
     pub pace: Pace,
@@ -268,7 +268,7 @@ pub struct Work {
     pub reports: Option<Reports>,
     /// Workers connect at random times within this.
     pub connect_within: Duration,
-    /// Program and arguments of workers with an MQTT client of their own; empty for simulated ones.
+    /// Program and arguments of workers that bring an MQTT client; empty for simulated workers.
     ///
     /// A plan from another machine starts no program.
     #[serde(skip)]

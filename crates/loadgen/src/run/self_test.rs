@@ -113,7 +113,7 @@ fn stand_in(swallowed: Arc<AtomicU64>) -> io::Result<SocketAddr> {
     Ok(address)
 }
 
-/// Answers CONNECT and SUBSCRIBE; then sends messages to a subscriber, or discards those of a publisher.
+/// Answers CONNECT and SUBSCRIBE; then sends messages to a subscriber, or discards a publisher's messages.
 fn serve(mut stream: TcpStream, swallowed: &AtomicU64) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut decoder = Decoder::server(u32::MAX);

@@ -21,7 +21,7 @@ pub struct Term {
     pub phase: Option<String>,
     /// How the figure compares with the bound.
     pub relation: Relation,
-    /// What it is compared with.
+    /// Right side of the comparison.
     pub bound: Bound,
 }
 
@@ -76,7 +76,7 @@ impl FromStr for Term {
     /// Parses an assertion.
     ///
     /// # Errors
-    /// There is no figure, no relation or no bound. The error says what is wanted.
+    /// There is no figure, no relation or no bound. The error names the missing part.
     fn from_str(term: &str) -> Result<Self, String> {
         let at = term.find(['<', '>', '=', '!']).ok_or("want FIGURE, one of = != < <= > >=, and a number")?;
         let (left, rest) = term.split_at(at);

@@ -38,7 +38,7 @@ pub(crate) fn stable_phase(scenario: &str, policy: &str) -> Option<[PublishedPha
 
 /// Reduction of mean latency by `thesis_score`, at most, in percent.
 ///
-/// It is relative to `random` and `round_robin`, for all messages and for those of the slow worker (document 000,
+/// It is relative to `random` and `round_robin`, for all messages and for the slow worker's messages (document 000,
 /// §5.1.2.2, of figure 44).
 pub(crate) const REDUCTION_PERCENT: f64 = 98.0;
 

@@ -1,4 +1,4 @@
-//! Records of a run, from what the load's engine has recorded.
+//! Records of a run, made from the recording of the load's engine.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -43,7 +43,7 @@ struct Case {
     outcomes: Vec<Outcome>,
 }
 
-/// What a command measures of each case.
+/// Measurements of a command on each case.
 #[derive(Debug)]
 struct Sweep {
     /// Runs of each case.

@@ -15,9 +15,9 @@ pub(super) enum Over {
     Sum,
     Lowest,
     Highest,
-    /// Ratio of the median to that of the first case.
+    /// Ratio of the median to the first case's median.
     Ratio,
-    /// Ratio of the mean to that of another figure.
+    /// Ratio of the mean to another figure's mean.
     Per(&'static str),
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Faults {
     /// Refuses every message: not authorized.
     pub(crate) refuse: bool,
     pub(crate) often: Often,
-    /// Ranges of messages with faults of their own, in place of `often`.
+    /// Ranges of messages with separate faults, in place of `often`.
     pub(crate) script: &'static [(Range<u64>, Often)],
 }
 

@@ -83,7 +83,7 @@ const LATENCY: u64 = 2;
 impl Normal {
     /// Normal operation in the whole seconds of `before`; `None` without such a second, or if nothing came.
     ///
-    /// `p99` is that of the whole phase.
+    /// `p99` is the p99 of the whole phase.
     pub fn of(seconds: &[Second], before: Range<Time>, p99: Option<Time>) -> Option<Self> {
         let inside = whole_seconds(seconds, &before).map(|(_, second)| second).collect::<Vec<_>>();
         let received = inside.iter().map(|second| second.received).sum::<u64>() as f64 / inside.len() as f64;

@@ -103,7 +103,7 @@ fn machines(template: &Template, members: &[Member]) -> Vec<Machine> {
             _ => None,
         }
     };
-    // The relay to an external program needs no place of its own.
+    // The relay to an external program needs no node in the template: it is on the first one.
     let first = template.base.nodes.first().filter(|_| template.base.runtime == Runtime::Ssh);
     let first = first.map(|(name, _)| name.clone());
     let machine = |(index, member): (usize, &Member)| Machine {

@@ -105,7 +105,7 @@ pub struct Node {
 /// A machine of the lab, a container, or this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Name, which is that of its instance or client, and its host name.
+    /// Name of its instance or client; also the host name.
     pub name: String,
     /// Address in the lab; loopback with the runtime `processes`.
     pub address: IpAddr,
@@ -144,7 +144,7 @@ pub struct Instance {
     pub config: Vec<(String, String)>,
     /// Topic to create.
     pub topic: Topic,
-    /// Filesystem of its data, if it has one of its own.
+    /// Filesystem of its data; `None` = the host's.
     pub disk: Option<Disk>,
     /// Command that prints the leader's name.
     pub probe: Option<String>,
@@ -322,7 +322,7 @@ impl Plan {
 }
 
 impl Selection {
-    /// Resolves the target with the present roles of instances. The draws are those of the plan.
+    /// Resolves the target with the present roles of instances. The plan fixes the random draws.
     pub fn resolve(&self, members: &[Member], role: impl Fn(&str) -> Option<InstanceRole>) -> Vec<String> {
         self.target.resolve(members, role, &mut Rng::new(self.draw, ""))
     }

@@ -89,7 +89,7 @@ fn repeated(action: &Action, first: Time, template: &Template, complaints: &mut 
         }
     }
     let last = at.last().map_or(first, |last| last.plus(lasts));
-    // A random start has to fit whatever the seed draws.
+    // The latest random start has to fit, for any seed.
     let latest = match action.start {
         Start::Random(_, to) => last.plus(to.minus(first)),
         Start::At(_) | Start::After(..) => last,

@@ -59,7 +59,7 @@ fn full_socket_of_the_receiver_is_no_small_window() {
 #[test]
 fn receiver_with_a_window_of_zero_is_slow() {
     let sender = SocketSample { busy: 1.0, receiver_limited: 1.0, unsent: 9000, ..connection("broker", "sub") };
-    // Nobody tells how much waits in the receiver's socket.
+    // The number of bytes that wait in the receiver's socket is unknown.
     assert_eq!(of_sockets(&seconds(&sender)), ["broker → sub: the receiver's window is full (100 % of the time)"]);
     let (from, to) = (sender.to.clone(), sender.from.clone());
     let receiver = SocketSample { from, to, port: 40000, peer_port: 9092, unread: 65536, ..SocketSample::default() };

@@ -66,7 +66,7 @@ fn overview(all: &[Results]) -> Section {
     section
 }
 
-/// A figure of the whole run: the median, and that of each run if they differ. A median must not hide a loss.
+/// A figure of the whole run: the median, and each run's value if they differ. A median must not hide a loss.
 fn of_all_runs(variant: &Variant, figure: Figure) -> Cell {
     let verdict = &variant.verdict;
     let Some(median) = verdict.medians.get(&Phase::Whole, figure) else { return Cell::aside("–") };
@@ -157,7 +157,7 @@ fn ledger(run: &Run) -> Option<Table> {
         Table::new(["messages due", "from", "to", "lost", "duplicated", "out of order", "unconfirmed", "refused"]);
     let mut last = None;
     for time in &run.verdict.phases {
-        // Counts of a repeated action are those of all its times together.
+        // The counts of a repeated action are sums over all repetitions, shown once.
         let is_again = last.as_ref() == Some(&time.phase);
         last = Some(time.phase.clone());
         let count = |figure| match run.verdict.figures.get(&time.phase, figure) {

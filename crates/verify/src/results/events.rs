@@ -72,7 +72,7 @@ impl<W: Write> EventLog<W> {
     /// Writes an event at once, so that the file of a killed run has it.
     ///
     /// # Errors
-    /// Those of the writer. The event is kept in memory all the same.
+    /// The writer fails. The event is kept in memory anyway.
     pub fn add(&mut self, event: Event) -> io::Result<()> {
         let mut line = serde_json::to_vec(&event).map_err(io::Error::other)?;
         line.push(b'\n');
@@ -91,7 +91,7 @@ impl Event {
     /// Reads the lines of a file.
     ///
     /// # Errors
-    /// Those of the reader, and a line that is no event, with its number.
+    /// The reader fails, or a line is no event. The error then has the line's number.
     pub fn read(lines: impl BufRead) -> io::Result<Vec<Self>> {
         let parse = |(index, line): (usize, io::Result<String>)| {
             let line = line?;

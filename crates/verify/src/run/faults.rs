@@ -1,4 +1,4 @@
-//! The actions of a run: each change and each undo in a thread of its own, and all events in the log.
+//! The actions of a run: each change and each undo in a separate thread, and all events in the log.
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -161,7 +161,7 @@ fn broker(door: &str) -> Result<Broker, String> {
     Ok(Broker::new(door, host, port))
 }
 
-/// QoS of MQTT. For other systems: 0 without acknowledgement, 1 for the leader's, 2 for that of all replicas.
+/// QoS of MQTT. For other systems: 0 = no acknowledgement, 1 = the leader acknowledges, 2 = all replicas acknowledge.
 fn qos(client: &Client) -> u8 {
     match client.acks {
         Some(Acks::None) => 0,

@@ -148,7 +148,7 @@ fn one_run(
     }
     let directory = directory_of(results, &plan.variant, number);
     create(&directory)?;
-    // Sockets in it have short paths, which a directory of results may not have. Nobody else has this name.
+    // Paths of sockets must be short, and paths in a directory of results may be long. The name is random, hence unique.
     let name = format!("{WORK}{:016x}", RandomState::new().build_hasher().finish());
     #[cfg(target_os = "linux")]
     let journal = match crate::restore::journal(

@@ -123,7 +123,7 @@ async fn with_systems(
         let maximum = maximum(setup, plan, &load, stage).await?;
         notes.push(format!("the maximum rate was {maximum:.0} msg/s"));
         load = load::load(plan, Some(maximum))?;
-        // Messages of the closed loop must not count as those of the run.
+        // Messages of the closed loop must not count as messages of the run.
         load.tag = load.tag.wrapping_add(1);
     }
     let path = place.directory.join("events.jsonl");

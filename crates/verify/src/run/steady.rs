@@ -6,7 +6,7 @@ use tenbin_loadgen::run::Status;
 
 /// Seconds for which the load has to be steady.
 const SECONDS: usize = 5;
-/// Latencies below this are flat, whatever their ratio.
+/// Latencies below this are flat at any ratio.
 const LOW: Duration = Duration::from_millis(5);
 /// Greatest ratio of two p99 of a flat latency.
 const RATIO: u64 = 2;
@@ -33,7 +33,7 @@ impl Steady {
         self.published = status.published;
         let unanswered = if self.is_scheduled { status.in_flight } else { 0 };
         let overdue = status.expected.saturating_sub(status.received) + unanswered;
-        // Messages under way are not overdue: those of a tenth of a second.
+        // The messages of a tenth of a second are under way and not overdue.
         let is_calm = second > 0 && overdue <= (second / 10).max(10);
         if !is_calm {
             self.p99_us.clear();

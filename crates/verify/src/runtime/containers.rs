@@ -85,7 +85,7 @@ impl Containers {
         let container = Container { name, host: Arc::clone(&self.host), attached };
         let deadline = Instant::now() + PATIENCE;
         loop {
-            // Looked at first: a container that ends meanwhile has no process then.
+            // Checked first, because a container may end during `join`.
             let has_ended = container.ended(Duration::ZERO).is_some();
             let joined = match self.first(guest.name())? {
                 Some(first) => {
@@ -186,7 +186,7 @@ impl First {
     /// Opens its network namespace.
     fn network(&self) -> Result<File, String> {
         let file = File::open(network(self.pid)).map_err(|error| format!("cannot open its network: {error}"))?;
-        // The number was that of the container when the file was opened, if it is now.
+        // If the number belongs to the container now, it did when the file was opened.
         self.check().map(|()| file)
     }
 

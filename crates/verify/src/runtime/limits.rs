@@ -1,4 +1,4 @@
-//! Limits of instances and clients: each that a fault may limit is started in control groups of its own.
+//! Limits of instances and clients. Each target of a limiting fault is started in a separate control group.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map};
 use std::fs;

@@ -157,7 +157,7 @@ pub(crate) trait World: Send + Sync {
         Err("this runtime has no disk image to cut off".to_owned())
     }
 
-    /// Counters of all links since the start; empty without a network of its own.
+    /// Counters of all links since the start; empty for a runtime without a private network.
     fn links(&self) -> Vec<LinkCount> {
         Vec::new()
     }
@@ -173,7 +173,7 @@ pub(crate) trait World: Send + Sync {
     }
 }
 
-/// Writes a file of this host, and makes its directory. Its owner may write it again, whatever the `mode`.
+/// Writes a file of this host, and makes its directory. Its owner may write it again with any `mode`.
 pub(crate) fn write_here(path: &Path, content: &[u8], mode: Option<u32>) -> Result<(), String> {
     let write = || {
         path.parent().map_or(Ok(()), fs::create_dir_all)?;

@@ -41,7 +41,7 @@ impl System for Kafka {
     }
 }
 
-/// The file server.properties: what a system of these instances needs, and the template's settings.
+/// The file server.properties: the settings for these instances, and the template's settings.
 fn text(place: &Place<'_>) -> String {
     let Place { instance, all, listen, .. } = place;
     let peer = |instance: &Instance| instance.peer.clone().unwrap_or_default();

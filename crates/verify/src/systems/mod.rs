@@ -1,6 +1,6 @@
 //! Kinds of systems: files and command line of an instance, its readiness, and its present leader.
 //!
-//! A kind is a [`System`]. To add one, implement it in a module of its own and name it in [`system`].
+//! A kind is a [`System`]. To add a kind, implement it in a new module and name it in [`system`].
 
 mod kafka;
 mod mosquitto;
@@ -49,7 +49,7 @@ pub(crate) struct Place<'a> {
     pub(crate) all: &'a [&'a Instance],
     /// Address to listen on: all addresses of its machine, or loopback.
     pub(crate) listen: &'a str,
-    /// Directory for its files: those of its kind, and those of `configs/NAME/`.
+    /// Directory for its files: the files of its kind and of `configs/NAME/`.
     pub(crate) files: &'a Path,
     /// Directory whose files become part of the results.
     pub(crate) results: &'a Path,
@@ -163,8 +163,8 @@ fn probe(instances: &[&Instance], programs: &Programs) -> Line {
     programs.verify(arguments)
 }
 
-/// The startup of an instance: that of its kind, or the template's command, with the template's own readiness,
-/// environment and processors.
+/// The startup of an instance: its kind's startup or the template's command, with the template's readiness, environment
+/// and processors.
 ///
 /// # Errors
 /// As [`System::startup`] and [`system`].

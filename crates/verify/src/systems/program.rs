@@ -11,7 +11,7 @@ impl System for Program {
     fn startup(&self, place: &Place<'_>) -> Result<Startup, String> {
         let line = match &place.instance.start {
             StartBy::Command(command) => Line::shell(filled(command, place)),
-            // The program is that of the image.
+            // The image determines the program.
             StartBy::Image(image) => Line::new(image, [""; 0]),
             _ => return Err("it has no command; add \"command:\"".to_owned()),
         };

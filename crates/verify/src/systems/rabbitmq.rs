@@ -2,7 +2,7 @@
 
 use super::{Line, Place, ReadyWhen, Startup, System};
 
-/// RabbitMQ of the distribution, with files, data and ports of its own.
+/// RabbitMQ of the distribution, with separate files, data and ports.
 pub(super) struct Rabbitmq;
 
 impl System for Rabbitmq {

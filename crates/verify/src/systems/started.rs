@@ -137,7 +137,7 @@ fn command(line: &Line) -> Command {
 fn read(output: impl Read + Send + 'static, lines: mpsc::SyncSender<String>) {
     std::thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
-            // Nobody listens after the start; the program must not block.
+            // The lines have no reader after the start; the program must not block.
             let _ = lines.try_send(line);
         }
     });

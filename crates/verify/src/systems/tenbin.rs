@@ -11,7 +11,7 @@ impl System for Tenbin {
         if place.instance.mode != Mode::Standalone {
             return Err("this version of Tenbin has no pairs and clusters; use mode: standalone".to_owned());
         }
-        // Dotted keys stay valid ahead of all tables, whatever their order.
+        // Dotted keys stay valid ahead of all tables, in any order.
         let settings: String =
             place.instance.config.iter().map(|(key, value)| format!("{key} = {}\n", toml(value))).collect();
         let config = place.files.join("tenbin.toml");

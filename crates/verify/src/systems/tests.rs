@@ -123,7 +123,7 @@ async fn jetstream_replicates_over_three_nodes() {
 #[tokio::test]
 async fn jetstream_loses_nothing_acknowledged_when_killed() {
     let Some(mut system) = Started::try_start("jetstream", 1) else { return };
-    // What the server had sent and nobody has acknowledged comes again.
+    // The server sends unacknowledged messages again.
     let mut plan = with(plan(&system, "jetstream", 20_000), &[(ACK_WAIT, "2")]);
     plan.schedule.subscriber_timeout = Duration::from_secs(10);
     let mut was_killed = false;

@@ -28,7 +28,7 @@ pub struct Action {
     pub duration: Option<Time>,
     /// Time between two beginnings of a repeated fault.
     pub every: Option<Time>,
-    /// Number of repetitions; `None` for as many as the measurement has room for.
+    /// Number of repetitions; `None` = until the measurement ends.
     pub times: Option<u32>,
 }
 

@@ -12,7 +12,7 @@ use super::node::{Node, Value};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Runtime {
-    /// Each instance in namespaces of its own, with a switch between them.
+    /// Each instance in separate namespaces, with a switch between them.
     #[default]
     Namespaces,
     /// Each instance in a container.

@@ -111,7 +111,7 @@ impl<'n> Fields<'n> {
         })
     }
 
-    /// All values of `key`: those of a list, or a single one.
+    /// All values of `key`: the items of a list, or a single value.
     pub(crate) fn list(&mut self, key: &'static str) -> Vec<&'n Node> {
         match self.node(key) {
             None => Vec::new(),

@@ -46,7 +46,7 @@ impl Node {
         }
     }
 
-    /// This tree with the values of `over` in place of its own. Maps are merged key by key, and a null removes a key.
+    /// This tree, overridden by the values of `over`. Maps are merged key by key, and a null removes a key.
     pub(crate) fn merged(&self, over: &Self) -> Self {
         let (Value::Map(below), Value::Map(above)) = (&self.value, &over.value) else { return over.clone() };
         let mut entries = below.clone();

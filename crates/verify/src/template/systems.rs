@@ -70,7 +70,7 @@ pub enum Ready {
 pub struct Topic {
     /// Partitions, where the system has them.
     pub partitions: u32,
-    /// Copies of each partition or stream; 0 for as many as instances.
+    /// Copies of each partition or stream; 0 = the number of instances.
     pub replication: u32,
 }
 
@@ -137,10 +137,10 @@ pub enum Acks {
     /// None.
     #[serde(rename = "0")]
     None,
-    /// The leader's.
+    /// The leader's acknowledgement.
     #[serde(rename = "1")]
     Leader,
-    /// Those of all replicas in sync.
+    /// The acknowledgements of all replicas in sync.
     #[serde(rename = "all")]
     All,
 }

@@ -312,7 +312,7 @@ fn each_kind_of_mistake_has_place_and_correction() {
                 let is_found = shown
                     .lines()
                     .any(|line| line.starts_with(&place) && line.contains(message) && line.contains(correction));
-                // The parser of YAML only says what is wrong.
+                // The YAML parser names mistakes without corrections.
                 let lacks_correction =
                     !correction.is_empty() && mistakes.all().iter().any(|mistake| mistake.correction.is_none());
                 if !is_found || lacks_correction || mistakes.all().len() > 2 {

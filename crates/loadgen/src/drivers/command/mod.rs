@@ -196,8 +196,9 @@ fn program(command: &str, part: &ProgramPart, plan: &Plan, clock: &RunClock) -> 
     program
 }
 
-/// Changes of the `inherited` environment to that of a program with these `variables`. Those of its entry, which `own`
-/// names, stay; a variable of the tool's own environment would say something else than the plan.
+/// Changes that turn the `inherited` environment into the environment of a program with these `variables`. Inherited
+/// `TENBIN_…` variables are removed, because they would contradict the plan. The variables that `own` names stay: the
+/// template sets them.
 fn changes(
     own: &str,
     inherited: impl Iterator<Item = String>,
@@ -208,7 +209,7 @@ fn changes(
     all.filter(|(name, _)| !own.split(',').any(|own| own == name)).collect()
 }
 
-/// Addresses of the system, that of the clients' own broker first.
+/// Addresses of the system; the address of the clients' broker is first.
 fn doors(plan: &Plan, spread: Spread) -> String {
     let first = match spread {
         Spread::InTurns => 0,

@@ -214,7 +214,7 @@ impl Shared {
         let Err(reason) = ended else { return Some(()) };
         let error = fail(&self.name, reason);
         match reader.ready.take() {
-            // Nobody waits if the run was given up.
+            // The receiver is gone if the run was given up.
             Some((ready, _)) => drop(ready.send(Err(error))),
             None => drop(lock(&self.failure).get_or_insert(error)),
         }
@@ -295,7 +295,7 @@ impl LineReader {
                 Ok(0) => return Err(wrong(count + 1, &buffer[..filled], "want the end of the line")),
                 Ok(read) => read,
             };
-            // Lines tell of earlier times than that of their reading.
+            // The times in the lines are earlier than the time of reading.
             let now_ns = self.shared.clock.now_ns();
             let end = filled + read;
             let mut line = 0;

@@ -228,7 +228,8 @@ impl Records {
         Ok(())
     }
 
-    /// Due time of a message: that of the plan's schedule, else the given one, which is at most `early_ns` before the run.
+    /// Due time of a message by the plan's schedule. Without a schedule, the given time, which is at most `early_ns` before
+    /// the run.
     fn due_ns(&self, stream: u32, number: u32, given_ns: u64, early_ns: u64) -> Result<u64, String> {
         let Some(schedule) = self.schedules.get(stream as usize) else {
             let start_ns = self.start_ns.unwrap_or_default();
@@ -290,7 +291,7 @@ impl Ended {
     }
 }
 
-/// Greatest difference between a due time and that of the schedule.
+/// Greatest difference between a reported due time and the schedule's.
 const TOLERANCE_NS: u64 = 1_000_000;
 
 /// Greatest deviation of a program's clock, which may be the system's.

@@ -1,4 +1,4 @@
-//! Programs in shell that tell known messages, or what is no message.
+//! Programs in shell that report known messages, or illegal lines.
 
 use std::time::Duration;
 

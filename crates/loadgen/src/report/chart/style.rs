@@ -1,4 +1,4 @@
-//! Colours and strokes as classes, so that one drawing serves light and dark screens and paper.
+//! Colours and strokes as classes, so that the same drawing serves light and dark screens and paper.
 
 /// A colour from a palette for colour-blind readers (after Okabe and Ito), or a neutral one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

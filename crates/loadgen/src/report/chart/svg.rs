@@ -68,7 +68,7 @@ impl Svg {
     pub(super) fn into_file(self, title: &str, caption: &str) -> String {
         let Self { width, bottom, body } = self;
         let (title, caption, rules) = (escape(title), escape(caption), style::file_rules());
-        // Margin and background of its own: the viewer may be dark although the reader's system is not.
+        // The file has a margin and a background: the viewer may be dark although the reader's system is not.
         let (all_width, all_height) = (width + 2.0 * MARGIN, bottom + 2.0 * MARGIN);
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"-{MARGIN} -{MARGIN} {all_width:.0} {all_height:.0}\" \

@@ -112,7 +112,7 @@ impl Link {
         }
         let now = Instant::now();
         if now - self.listened > PAUSE_MAX {
-            // This process was suspended: messages sent meanwhile may not have arrived yet.
+            // This process was suspended: messages sent during the suspension may not have arrived yet.
             self.heard = now;
         }
         self.listened = now;

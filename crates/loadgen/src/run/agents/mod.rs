@@ -2,9 +2,9 @@
 //!
 //! An agent listens for controllers, or serves the one at its standard input and output.
 //!
-//! The controller has no clients of its own. Each agent gets the whole plan and a slice of it: client k of each kind
+//! The controller runs no clients. Each agent gets the whole plan and a slice of it: client k of each kind
 //! belongs to agent k mod n. Its clock is adjusted to the controller's before it connects. The agents' results are
-//! merged by number, so that the run has one outcome like that of a single machine.
+//! merged by number, so that the run has one outcome, as on a single machine.
 
 mod controller;
 mod link;

@@ -69,7 +69,7 @@ async fn listen(args: &AgentArgs, drivers: &Drivers, out: &mut dyn Write) -> Res
     }
 }
 
-/// Serves one controller; refuses others meanwhile.
+/// Serves one controller; refuses others during its run.
 async fn serve_alone(
     listener: &TcpListener,
     stream: TcpStream,

@@ -222,5 +222,5 @@ fn every(period: Duration) -> tokio::time::Interval {
 /// Shorter than all timeouts that decide when a run ends.
 const STATUS_INTERVAL: Duration = Duration::from_millis(20);
 const WORKING_INTERVAL: Duration = Duration::from_secs(1);
-/// Pause between two ticks after which this process counts as one that was stopped meanwhile.
+/// Pause between two ticks after which this process counts as suspended in between.
 const SUSPENDED: Duration = Duration::from_secs(1);

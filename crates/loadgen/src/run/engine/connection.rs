@@ -28,7 +28,7 @@ pub(super) struct Connection {
     pub(super) number: usize,
 }
 
-/// What a client sends and receives.
+/// Packets that a client sends and receives.
 pub(super) trait Traffic {
     fn connection(&self) -> &Connection;
 

@@ -141,8 +141,8 @@ impl Connector {
         if !connected.connack.session_present {
             return self.subscribe(client, connected).await;
         }
-        // At 3.1.1, Clean Session discards the old session but also keeps no new one, so that discarding takes a
-        // connection of its own. At 5.0 a session present in spite of Clean Start is a violation [MQTT-3.2.2-2].
+        // At 3.1.1, Clean Session discards the old session but also keeps no new one, so that discarding takes an extra
+        // connection. At 5.0 a session present in spite of Clean Start is a violation [MQTT-3.2.2-2].
         connected.link.close(Some(&self.goodbye())).await;
         self.forget(client).await?;
         let connected = self.connect(client, true).await?;

@@ -58,7 +58,7 @@ impl Inbox {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads a frame that does not fit into the shared buffer into memory of its own.
+    /// Reads a frame that does not fit into the shared buffer into separate memory.
     fn poll_large(
         &mut self,
         cx: &mut Context<'_>,

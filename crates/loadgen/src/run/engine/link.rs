@@ -131,7 +131,7 @@ impl Link {
     /// Appends a PINGREQ to `out` if one is due. Call it before the connection waits.
     ///
     /// # Errors
-    /// Answers are expected, and none has come for Keep Alive.
+    /// Answers are expected, and none came for Keep Alive.
     pub(super) fn poll_ping(&mut self, cx: &mut Context<'_>) -> Result<(), String> {
         let Some(ping) = &mut self.ping else { return Ok(()) };
         while ping.timer.as_mut().poll(cx).is_ready() {

@@ -11,7 +11,7 @@
 //! read yields many frames, which are parsed in place and have the same time of arrival. One write carries many frames
 //! or acknowledgements.
 //!
-//! Idle connections have a thread of their own. All subscribers have subscribed before the first message is published.
+//! Idle connections have a separate thread. All subscribers have subscribed before the first message is published.
 //!
 //! [`Recorder`]: crate::run::Recorder
 

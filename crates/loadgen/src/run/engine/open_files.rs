@@ -35,7 +35,7 @@ fn refused(connections: u64, needed: u64, limit: u64) -> LoadgenError {
     ))
 }
 
-/// Open files besides connections: standard streams, epoll, timers, output files.
+/// Open files that are no connections: standard streams, epoll, timers, output files.
 const OTHERS: u64 = 64;
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ impl Transport {
     /// Connects to the unix socket at `path`.
     ///
     /// # Errors
-    /// Nobody listens there; the text names the path.
+    /// No process listens there; the text names the path.
     pub(super) async fn open_unix(path: &str) -> io::Result<Self> {
         let named = |error: io::Error| io::Error::new(error.kind(), format!("unix:{path}: {error}"));
         UnixStream::connect(path).await.map(Self::Unix).map_err(named)

@@ -130,7 +130,7 @@ mod tests {
         WorkQueue::new(Timeline::parallel(Speed::steady(Duration::from_millis(25)), slots))
     }
 
-    /// The end of a message, whatever its times.
+    /// The end of a message; its times do not matter.
     fn left(what: u32) -> Step<u32> {
         Left { what, slot: Slot { taken_ns: 0, finished_ns: 0 }, observed_ns: 0 }
     }

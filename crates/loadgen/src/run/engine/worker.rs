@@ -89,7 +89,7 @@ enum Membership {
 }
 
 impl Worker {
-    /// Connects receiver `number` during the run, when its time of joining has come, and works.
+    /// Connects receiver `number` during the run, at its time of joining, and works.
     pub(super) async fn join(driver: Rc<DriverThread>, number: u32) {
         let at_ns = driver.start_ns().saturating_add(kind_of(&driver, number).1.joins.map_or(0, Span::ns));
         tokio::select! {

@@ -5,9 +5,9 @@ use crate::run::{CurvePoint, Latency};
 
 /// A histogram that is being recorded: counts by microsecond bucket; minimum, maximum and sum in nanoseconds.
 ///
-/// The buckets are those of an HDR histogram, which computes the figures at the end. Recording into an HDR histogram
-/// would update more than is needed before the end: an arrival, which is counted in three histograms, would take a
-/// third longer (`benches/record.rs`).
+/// The buckets equal the buckets of an HDR histogram, which computes the figures at the end. Recording into an HDR
+/// histogram would update more than is needed before the end: an arrival, which is counted in three histograms, would take
+/// a third longer (`benches/record.rs`).
 #[derive(Debug)]
 pub(super) struct Latencies {
     /// Times below 2^`bits` have a bucket each; each higher power of two has half as many buckets.

@@ -18,7 +18,7 @@ pub struct Layout {
     names: Names,
     receivers: Vec<Receiver>,
     units: Vec<Unit>,
-    /// Deliveries that one message calls for, by stream.
+    /// Deliveries of each message, by stream.
     copies: Vec<u64>,
 }
 
@@ -128,7 +128,7 @@ impl Layout {
         &self.receivers
     }
 
-    /// Number of deliveries that one message of this stream calls for.
+    /// Number of deliveries of each message of this stream.
     ///
     /// # Panics
     /// If there is no such stream.
@@ -337,7 +337,7 @@ impl Index {
             let matching = self.names.iter().enumerate().filter(|(_, name)| filter.matches(name));
             return matching.map(|(number, _)| number).collect();
         }
-        // One exact filter for each topic is common, as for sensors that each receive commands of their own.
+        // Often each topic has one exact filter, for example if each sensor receives commands.
         TopicName::new(filter.text().clone()).ok().and_then(|name| self.numbers.get(&name).cloned()).unwrap_or_default()
     }
 }

@@ -57,7 +57,7 @@ pub struct LedgerCounts {
     pub unconfirmed_arrived: u64,
     /// Deliveries of unconfirmed messages that never came. They are no losses.
     pub unconfirmed_missing: u64,
-    /// Deliveries of refused messages, which nobody should get.
+    /// Deliveries of refused messages. There should be none.
     pub refused_arrived: u64,
 }
 

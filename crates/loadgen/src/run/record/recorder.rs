@@ -396,7 +396,7 @@ impl Recorder {
         self.streams.get_or_insert_with(stream.into(), SentStream::default)
     }
 
-    /// Counters of the second of `now_ns`, except those of the open second's histograms.
+    /// Counters of the second of `now_ns`. The open second's histograms are not yet counted in.
     fn second(&mut self, now_ns: u64) -> &mut SecondTally {
         let second = self.second_of(now_ns);
         at_second(&mut self.seconds, second)
@@ -493,7 +493,7 @@ fn renumber<T, K, V>(values: Numbered<T>, number: impl Fn(u64) -> K, pack: impl 
 const NS_PER_SECOND: u64 = 1_000_000_000;
 const DAY_NS: u64 = 24 * 60 * 60 * NS_PER_SECOND;
 
-/// Last second of the longest run, some eleven days; later times, such as those of a wrong clock, count here.
+/// Last second of the longest run, some eleven days; later times, for example by a wrong clock, count here.
 const LAST_SECOND: usize = 1_000_000;
 
 /// Significant digits of the latencies of a second, and thereby of the run.

@@ -212,10 +212,10 @@ impl TimesByTick {
     }
 }
 
-/// Ticks in which the times of a tick are collected before they are packed: most messages have come by then.
+/// Ticks in which the times of a tick are collected before they are packed: by then most messages were received.
 const RECENT: u32 = 10;
 
-/// Last tick of the longest run, a day; later times, such as those of a wrong clock, count here.
+/// Last tick of the longest run, a day; later times, for example by a wrong clock, count here.
 const LAST_TICK: u32 = 8_640_000;
 
 #[cfg(test)]

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 /// Records of a scenario, kept if its plan asks for records.
 ///
-/// Times are those of the run's clock, in nanoseconds since 1970-01-01 UTC.
+/// Times are by the run's clock, in nanoseconds since 1970-01-01 UTC.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     /// Start of the run.

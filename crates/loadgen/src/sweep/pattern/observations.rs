@@ -19,7 +19,7 @@ fn of_level(qos: u8, rows: &[&Row]) -> Vec<String> {
         .collect()
 }
 
-/// Compares throughput: `MLT-SHD delivers most, 84210 msg/s: 2.1 times as many as SGL-SGL, 1.5 times as many as …`.
+/// Compares throughput: `MLT-SHD delivers most, 84210 msg/s: 2.10 × SGL-SGL, 1.50 × …`.
 fn throughput(rows: &[&Row]) -> Option<String> {
     let mut by_throughput = rows.to_vec();
     by_throughput.sort_by(|a, b| received(b).total_cmp(&received(a)));
@@ -28,7 +28,7 @@ fn throughput(rows: &[&Row]) -> Option<String> {
     let others: Vec<_> = others
         .iter()
         .filter(|row| received(row) > 0.0)
-        .map(|row| format!("{:.2} times as many as {}", most_received / received(row), row.pattern))
+        .map(|row| format!("{:.2} × {}", most_received / received(row), row.pattern))
         .collect();
     let compared = if others.is_empty() { String::new() } else { format!(": {}", others.join(", ")) };
     Some(format!("{} delivers most, {most_received:.0} msg/s{compared}", most.pattern))
@@ -142,7 +142,7 @@ mod tests {
         let rows = [row(false, 500.0, 80.0, Some(0.99), 0.0), row(true, 1000.0, 11.0, Some(0.3), 0.0)];
         let said = of(&rows).join("\n");
         for part in [
-            "QoS 0: MLT-SGL delivers most, 1000 msg/s: 2.00 times as many as SGL-SGL",
+            "QoS 0: MLT-SGL delivers most, 1000 msg/s: 2.00 × SGL-SGL",
             "overloaded: SGL-SGL (delivers 50 % less than is published; a broker's one core is busy",
             "latency grows: SGL-SGL (8.0 times",
         ] {

@@ -1,5 +1,5 @@
-//! Samples of links, connections and processes at the end of each second, by a thread of its own: neither load nor faults
-//! wait for it.
+//! Samples of links, connections and processes at the end of each second. A separate thread takes them, so that neither
+//! load nor faults wait.
 
 mod instances;
 mod links;

@@ -30,11 +30,11 @@ const MOST_ENDS: u32 = 3;
 /// Connections of all machines, each at its last answer.
 pub(super) struct Sockets {
     machines: Vec<Machine>,
-    /// Machines by their addresses: those of the plan, and those of their connections.
+    /// Machines by their addresses: addresses in the plan, and local addresses of connections.
     owners: HashMap<IpAddr, String>,
 }
 
-/// The process that tells the connections of a machine.
+/// The process that reports the connections of a machine.
 struct Machine {
     name: String,
     stream: Option<UnixStream>,

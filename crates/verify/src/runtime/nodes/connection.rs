@@ -31,12 +31,12 @@ const FIRST: Duration = Duration::from_secs(30);
 const SHOWN: usize = 100;
 /// Time in which `ssh` ends by itself.
 const GRACE: Duration = Duration::from_secs(1);
-/// Most time for counters of links and processes: the run must go on without those of a silent node.
+/// Most time for counters of links and processes: the run must go on without the counters of a silent node.
 pub(super) const COUNTS: Duration = Duration::from_millis(500);
 /// Time in which the loss of a node explains a cut trunk.
 const BETTER_REASON: Duration = Duration::from_millis(1500);
-/// Number of calls that nobody waits for.
-const NOBODY: u64 = 0;
+/// Number of calls without a waiting caller.
+const UNAWAITED: u64 = 0;
 
 /// A connection, which ends when it is dropped or closed.
 #[derive(Debug)]
@@ -169,7 +169,7 @@ impl Connection {
             name: ssh.to_string(),
             writer: Mutex::new(own),
             shared: Arc::clone(&shared),
-            next: AtomicU64::new(NOBODY + 1),
+            next: AtomicU64::new(UNAWAITED + 1),
             child: Mutex::new(child),
         });
         let weak = Arc::downgrade(&connection);
@@ -208,7 +208,7 @@ impl Connection {
         if self.lost().is_some() {
             return;
         }
-        let _ = self.send(&Numbered { id: NOBODY, call: Call::Alive });
+        let _ = self.send(&Numbered { id: UNAWAITED, call: Call::Alive });
         let (heard, patience) = {
             let state = self.shared.lock();
             (state.heard, state.patience)
@@ -326,7 +326,7 @@ impl Connection {
         failures.into_iter().map(|failure| format!("{}: {failure}", self.name)).collect()
     }
 
-    /// Ends `ssh`, whose remote end then undoes what is left.
+    /// Ends `ssh`. Its remote end then undoes the remaining changes.
     fn end_child(&self) {
         let _ = self.writer.lock().unwrap_or_else(PoisonError::into_inner).shutdown(Shutdown::Both);
         end([&mut *self.child.lock().unwrap_or_else(PoisonError::into_inner)]);

@@ -1,4 +1,4 @@
-//! Machines on several hosts, the nodes. Each node has a lab of its own; trunks make one network of them.
+//! Machines on several hosts, the nodes. Each node has a lab; trunks connect the labs to one network.
 //!
 //! ```text
 //! controller ── ssh ── `tenbin-verify node` ── lab (guard, switch, machines)

@@ -96,7 +96,7 @@ pub(crate) fn serve(silence: Duration) -> Result<(), String> {
         *heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         let Numbered { id, call } = serde_json::from_str(&line).map_err(|error| format!("an unknown call: {error}"))?;
         if matches!(call, Call::Alive) {
-            // One answer that waits shows as much as several.
+            // A single waiting answer is enough to show that the node is alive.
             let _ = beat.try_send(id);
             continue;
         }

@@ -52,7 +52,7 @@ pub(super) fn join(stream: UnixStream, listener: UnixListener, path: &Path) -> i
     copied
 }
 
-/// Passes on what comes as soon as it comes.
+/// Passes bytes on as soon as they arrive.
 fn copy(mut from: impl Read, mut to: impl Write) -> io::Result<()> {
     let mut buffer = vec![0; 64 << 10];
     loop {

@@ -196,7 +196,7 @@ mod tests {
         assert!(start.contains("tenbin-verify-0123\" node'"), "{start}");
     }
 
-    /// Runs a script as the node's shell would, with a cache of its own.
+    /// Runs a script as the node's shell would, with a separate cache.
     fn run(script: &str, cache: &Path, input: Stdio) -> std::process::Output {
         Command::new("sh").args(["-c", script]).env("XDG_CACHE_HOME", cache).stdin(input).output().unwrap()
     }

@@ -345,7 +345,7 @@ impl World for Nodes {
 
 impl Drop for Nodes {
     fn drop(&mut self) {
-        // A failure that nobody asked for stays in the journal of its node.
+        // An unreported failure stays in the journal of its node.
         let _ = self.close();
     }
 }
