@@ -26,7 +26,7 @@ PROGRAMS = {
     "flashmq": ("{program} --config-file {conf}", "flashmq.conf", "flashmq-persist.conf"),
 }
 
-# The same programs with TLS: command, and what the configuration has at its end.
+# The same programs with TLS: command, and the end of the configuration.
 TLS_PROGRAMS = {
     "tenbin": ("{program} broker --config {conf} --log warn", """
 [[listeners]]

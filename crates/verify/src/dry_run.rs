@@ -167,7 +167,7 @@ pub(crate) fn setup(plan: &Plan) -> Vec<(String, String)> {
     match plan.runtime {
         Runtime::Namespaces | Runtime::Docker => {
             let ends = "the guard ends; the kernel removes its namespaces with all processes, mounts and interfaces";
-            steps.push(("start the guard in namespaces of its own".to_owned(), ends.to_owned()));
+            steps.push(("start the guard in new namespaces".to_owned(), ends.to_owned()));
             let machines = format!("make a machine for each of the {} addresses, and the switch", plan.machines.len());
             steps.push((machines, "they end with the guard".to_owned()));
             for machine in plan.machines.iter().filter_map(|machine| Some((&machine.name, machine.relays.as_ref()?))) {
@@ -234,7 +234,7 @@ fn steps_of_node(plan: &Plan, node: &Node) -> Vec<(String, String)> {
         (format!("copy {} to {name}, unless it is there: {copy}", program.name()), kept)
     };
     let mut steps: Vec<_> = programs.into_iter().flatten().map(copy).collect();
-    let ends = format!("close its input; {name} then undoes all changes of its own");
+    let ends = format!("close its input; {name} then undoes all changes that it made");
     steps.push((format!("start the remote end on {name}: {}", ssh.shown_start(&hash(Program::Verify))), ends));
     steps
 }

@@ -141,7 +141,7 @@ pub(super) fn verdict_of(outcome: &Outcome) -> (Tone, String) {
         (verdict.duplicated, "duplicated"),
         (verdict.out_of_order, "out of order"),
         (verdict.wrong, "wrong"),
-        (verdict.foreign, "of somebody else"),
+        (verdict.foreign, "foreign"),
     ]);
     let of = count(verdict.expected);
     if !found.is_empty() {
@@ -215,7 +215,7 @@ fn fate(outcome: &Outcome) -> Section {
         ("duplicated without DUP flag", verdict.duplicated_unmarked),
         ("duplicated to another member of the group", verdict.to_another_member),
         ("not acknowledged to their publisher", verdict.unconfirmed),
-        ("of somebody else", verdict.foreign),
+        ("foreign", verdict.foreign),
         ("damaged or not subscribed to", verdict.wrong),
     ];
     let others = others.iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!("{name} {count}"));

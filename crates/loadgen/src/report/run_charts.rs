@@ -143,7 +143,7 @@ fn subscriber_shares(outcome: &Outcome) -> Option<Figure> {
             Drawing::Plot(share_curves(outcome, &several))
         }
     };
-    Some(Figure::new("subscriber-shares", "Who got how much", &caption, drawing))
+    Some(Figure::new("subscriber-shares", "Messages of each subscriber", &caption, drawing))
 }
 
 fn share_bars(outcome: &Outcome, audiences: &[&AudienceOutcome]) -> Bars {

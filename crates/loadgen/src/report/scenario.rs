@@ -167,7 +167,7 @@ fn plan_lines(plan: &Plan) -> Vec<String> {
         lines.push(format!("every {} one of them {verb} and another joins", churn.every));
     }
     lines.push(match &plan.worker_command {
-        Some(command) => format!("each is a program of its own: {}", command.join(" ")),
+        Some(command) => format!("each is a separate program: {}", command.join(" ")),
         None if scenario.workers.iter().all(|kind| kind.reports == Reports::Never) => "no reports".to_owned(),
         None => {
             let early = if scenario.pings.eager { " and early" } else { "" };

@@ -123,8 +123,8 @@ pub const FIGURES: &[Figure] = &[
     number("unconfirmed", "arrivals of messages that were not acknowledged to their publisher", |o| {
         judged(o, |v| v.unconfirmed)
     }),
-    number("foreign", "arrivals that nobody in this run has sent", |o| Some(o.verdict.foreign as f64)),
-    number("wrong", "arrivals that are damaged, or nobody has subscribed to", |o| told_apart(o, |v| v.wrong)),
+    number("foreign", "arrivals from outside of this run", |o| Some(o.verdict.foreign as f64)),
+    number("wrong", "arrivals that are damaged, or match no subscription", |o| told_apart(o, |v| v.wrong)),
     number("published", "messages published", |o| Some(o.published.messages as f64)),
     number("published_per_second", "mean of the seconds that count", |o| Some(o.published.average_per_second)),
     number("published_maximum", "best second that counts", |o| Some(o.published.maximum_per_second as f64)),

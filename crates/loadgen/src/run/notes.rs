@@ -15,11 +15,11 @@ impl Outcome {
             (
                 self.unsent > 0,
                 format!(
-                    "{} messages were due and never sent: latency has what they had waited until then, and is longer",
+                    "{} messages were due and never sent: latency includes their waiting up to the end, and is longer",
                     self.unsent
                 ),
             ),
-            (is_blind, "nothing is expected: no subscriber's filter matches what was published".to_owned()),
+            (is_blind, "nothing is expected: no subscriber's filter matches the published topics".to_owned()),
         ];
         lines.into_iter().filter_map(|(is_so, line)| is_so.then_some(line)).collect()
     }

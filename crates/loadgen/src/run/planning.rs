@@ -150,7 +150,8 @@ fn pace(args: &LoadArgs, conf: &Conf, publishers: u32) -> Result<Pace, LoadgenEr
 pub(crate) fn interval(rate: f64, publishers: u32) -> Result<Duration, LoadgenError> {
     let seconds = f64::from(publishers.max(1)) / rate;
     let interval = Duration::try_from_secs_f64(seconds).ok().filter(|interval| !interval.is_zero());
-    interval.ok_or_else(|| LoadgenError::Arguments(format!("{rate} messages a second are beyond what can be timed")))
+    interval
+        .ok_or_else(|| LoadgenError::Arguments(format!("{rate} messages a second are too many or too few to be timed")))
 }
 
 fn audiences(args: &LoadArgs, conf: &Conf) -> Result<Vec<Audience>, LoadgenError> {

@@ -153,7 +153,7 @@ fn not_on_sockets(scenario: &Scenario) -> Option<&'static str> {
     } else if scenario.loud.is_some() || scenario.expiry.is_some() {
         Some("there is no loud publisher, and no message expires")
     } else if scenario.pings.skipped > 0.0 || kinds.iter().any(|kind| !kind.round_trip_known) {
-        Some("workers leave out no report, and the broker knows what it knows of round trips")
+        Some("workers leave out no report, and the broker measures round trips itself")
     } else if kinds.iter().any(|kind| kind.batch.get() > 1) {
         Some("no worker takes messages in batches")
     } else if threads > THREADS_MAX {
@@ -180,7 +180,7 @@ fn worker_command(line: &str, scenario: &Scenario) -> Result<Vec<String>, Loadge
 
 fn policies(args: &ScenarioArgs) -> Result<Vec<String>, LoadgenError> {
     if args.broker.is_some() && (args.all || args.policies.len() > 1) {
-        let text = "each policy needs a broker of its own; with --broker, --policy names the one it has";
+        let text = "each policy needs a separate broker; with --broker, --policy names the policy of this broker";
         return Err(LoadgenError::Arguments(text.to_owned()));
     }
     Ok(match args.policies.as_slice() {

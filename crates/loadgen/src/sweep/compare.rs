@@ -54,7 +54,7 @@ impl CompareArgs {
         for (index, target) in targets.iter().enumerate() {
             if targets[..index].iter().any(|other| other.name() == target.name()) {
                 let name = target.name();
-                return Err(LoadgenError::Arguments(format!("{name} is there twice: give it a name of its own")));
+                return Err(LoadgenError::Arguments(format!("{name} is there twice: give each broker another name")));
             }
         }
         Ok(targets)

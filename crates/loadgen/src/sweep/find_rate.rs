@@ -105,7 +105,7 @@ fn faults(outcome: &Outcome, rate: f64, step: Duration, bound: &Assertions) -> V
     }
     let (due, published) = (rate * step.as_secs_f64(), outcome.published.messages as f64);
     if published < REACHED * due {
-        faults.push(format!("published {:.0} % of what was due", 100.0 * published / due));
+        faults.push(format!("published {:.0} % of the due messages", 100.0 * published / due));
     }
     faults
 }
@@ -126,7 +126,7 @@ fn write_step(out: &mut dyn Write, rate: f64, latency: Option<Latency>, faults: 
 fn write_result(out: &mut dyn Write, search: &Search, bound: &Assertions) -> Result<(), LoadgenError> {
     match (search.held, search.failed) {
         (Some(held), Some(failed)) => writeln!(out, "highest rate with {bound}: {held} msg/s ({failed} is too high)"),
-        (Some(held), None) => writeln!(out, "highest rate with {bound}: above {held} msg/s, beyond what was tried"),
+        (Some(held), None) => writeln!(out, "highest rate with {bound}: above {held} msg/s, the highest rate tried"),
         (None, _) => return Err(LoadgenError::NoRate { bound: bound.to_string() }),
     }
     .map_err(LoadgenError::Print)
@@ -213,7 +213,7 @@ mod tests {
         assert!(faults(&outcome, 500.0, "p99<100ms").is_empty());
         let unanswered = Outcome { unacknowledged: 1, ..outcome.clone() };
         assert_eq!(faults(&unanswered, 500.0, "p99<100ms"), ["never acknowledged 1"]);
-        assert_eq!(faults(&outcome, 1000.0, "p99<100ms"), ["published 50 % of what was due"]);
+        assert_eq!(faults(&outcome, 1000.0, "p99<100ms"), ["published 50 % of the due messages"]);
     }
 
     #[test]

@@ -277,7 +277,7 @@ fn kill_qos1_fits_into_a_minute() {
         .map(|template| Plan::new(template, None).unwrap())
         .collect();
     let longest = plans.iter().fold(Time::ZERO, |sum, plan| sum.plus(plan.longest()));
-    assert!(longest <= Time::from_secs(45), "{longest}, and starts of brokers besides");
+    assert!(longest <= Time::from_secs(45), "{longest}, without the starts of brokers");
     let variants: Vec<_> = plans.iter().map(|plan| (plan.variant.as_str(), plan.expect)).collect();
     assert_eq!(variants, [("tenbin", Expect::Pass), ("mosquitto", Expect::Fail)]);
 }

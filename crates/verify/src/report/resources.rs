@@ -169,8 +169,7 @@ fn processor_chart(run: &Run, prefix: &str, names: &[&str]) -> Figure {
         marks,
         zones: zones(run, end),
     };
-    let caption =
-        "Processor time of each process tree, in seconds a second; the machine's is that of all its processes.";
+    let caption = "Processor time of each process tree and of all processes of the machine, in seconds a second.";
     Figure::new(&format!("{prefix}-processor"), "Processor time", caption, Drawing::Plot(plot))
 }
 

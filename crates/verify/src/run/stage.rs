@@ -360,7 +360,7 @@ impl Stage {
     fn processes(&self, names: &[String], goes_away: bool) -> Result<Vec<Arc<dyn Proc>>, String> {
         let mut running = self.lock();
         let process = |name: &String| {
-            let one = running.get_mut(name).ok_or_else(|| format!("{name} has no process of its own here"))?;
+            let one = running.get_mut(name).ok_or_else(|| format!("{name} has no separate process here"))?;
             one.is_away |= goes_away;
             Ok(Arc::clone(&one.process))
         };

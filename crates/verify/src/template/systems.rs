@@ -247,7 +247,7 @@ fn system(entry: &Entry, base: &Base, complaints: &mut Complaints) -> Option<Sys
     if is_known && kind.program().is_none() && start == Start::Kind {
         complaints.add(
             entry.place,
-            format!("kind {} has no program of its own", kind.name()),
+            format!("kind {} has no built-in program", kind.name()),
             "add \"command:\", \"image:\" or \"external:\"".to_owned(),
         );
     }

@@ -62,7 +62,7 @@ fn named(plain: &Node, node: &Node, complaints: &mut Complaints) -> Vec<Variant>
             if let Some(inner) = entry.node.get(key) {
                 complaints.add(
                     inner.place,
-                    format!("variants.{} has {key} of its own", entry.key),
+                    format!("variants.{} contains {key}", entry.key),
                     format!("move {key} to the top of the file"),
                 );
             }

@@ -149,7 +149,7 @@ impl Agents {
             let bytes = watching(others, link.part()).await?;
             let link = &self.links[number];
             let part = Part::from_bytes(&bytes)
-                .map_err(|error| LoadgenError::agent(link.address(), format!("what it recorded: {error}")))?;
+                .map_err(|error| LoadgenError::agent(link.address(), format!("cannot read its records: {error}")))?;
             match &mut merged {
                 Some(merged) => merged.merge(part),
                 None => merged = Some(part),

@@ -92,7 +92,7 @@ fn check_audience(plan: &Plan, audience: &Audience) -> Result<(), LoadgenError> 
     }
     want(
         !audience.filter.starts_with("$share/"),
-        format_args!("audience {name}: the share group has a field of its own"),
+        format_args!("audience {name}: give the share group in the field `share`, not in the filter"),
     )?;
     if let Some(group) = &audience.share {
         let each = audience.filter.contains("{subscriber}");

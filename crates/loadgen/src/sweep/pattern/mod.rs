@@ -204,7 +204,7 @@ async fn measure(args: &PatternArgs, system: &System, out: &mut dyn Write) -> Re
 /// Prints the means of all runs, and the observations.
 fn write(out: &mut dyn Write, rows: &[Row], observations: &[String]) -> std::io::Result<()> {
     write_table(out, "mean of runs", &cases(rows), &COLUMNS)?;
-    writeln!(out, "latency in ms; ¼: mean of what came in the first and in the last quarter of the time")?;
+    writeln!(out, "latency in ms; ¼: mean of the messages received in the first and in the last quarter of the time")?;
     observations.iter().try_for_each(|line| writeln!(out, "- {line}"))?;
     writeln!(out)?;
     out.flush()

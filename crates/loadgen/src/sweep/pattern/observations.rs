@@ -70,7 +70,7 @@ fn busy(case: &Case) -> String {
     } else if own_cores > BUSY * threads {
         "this program is busy".to_owned()
     } else {
-        "not for want of their own processor time".to_owned()
+        "this program is not busy".to_owned()
     };
     format!("{who}: busiest broker {one:.1} cores, {own}")
 }
