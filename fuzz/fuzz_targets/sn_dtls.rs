@@ -97,7 +97,7 @@ fuzz_target!(|data: &[u8]| {
                 }
                 continue;
             }
-            // Bytes of nobody.
+            // Bytes from a stranger.
             2 => input.arbitrary::<Vec<u8>>().unwrap_or_default(),
             // A repeated one.
             3 => here.arriving.front().cloned().unwrap_or_default(),

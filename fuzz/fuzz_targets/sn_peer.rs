@@ -1,7 +1,7 @@
 //! A client at the gateway: datagrams, packets of the broker and time, in any order.
 //!
 //! ```text
-//!   settings | steps: kind, one or two numbers, and what they stand for
+//!   settings | steps: kind, one or two numbers, and their meaning
 //! ```
 //!
 //! Every packet to the broker and every datagram to the client is legal. A client whose address is not proven gets at
