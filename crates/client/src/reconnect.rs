@@ -9,7 +9,7 @@ use std::time::Duration;
 pub enum Reconnect {
     /// The client ends: [`Events`](crate::Events) yields the remaining events, then `None`.
     Never,
-    /// The client reconnects after a pause that doubles with each failure. Requests wait in the queue meanwhile.
+    /// The client reconnects after a pause that doubles with each failure. Requests wait in the queue until then.
     ///
     /// Each pause is random between half and all of its length, so that many clients do not reconnect at once. A
     /// connection that lasted at least `most` resets the pauses.

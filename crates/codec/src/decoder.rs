@@ -40,7 +40,7 @@ pub struct Decoder {
 pub enum Decoded {
     /// A complete packet, removed from the input.
     Packet(Packet),
-    /// Incomplete packet: at least so many more bytes are needed. The input is unchanged.
+    /// Incomplete packet: at least this number of further bytes is needed. The input is unchanged.
     NeedMore(usize),
 }
 
@@ -196,7 +196,7 @@ impl Decoder {
     }
 }
 
-/// Decodes an acknowledgement with only a Packet Identifier, as nearly all have, without a body of its own.
+/// Decodes an acknowledgement with only a Packet Identifier, the usual form, without a separate body.
 fn plain_ack(header: FixedHeader, body: &[u8]) -> Option<Packet> {
     let &[high, low] = body else { return None };
     let packet_id = PacketId::new(u16::from_be_bytes([high, low]))?;

@@ -32,7 +32,7 @@ impl Reader {
         self.bytes.is_empty()
     }
 
-    /// Splits off the next `len` bytes as a reader of their own.
+    /// Splits off the next `len` bytes as a separate reader.
     pub(crate) fn part(&mut self, len: usize) -> Result<Self, DecodeError> {
         Ok(Self { bytes: self.take(len)?, ..*self })
     }

@@ -21,8 +21,8 @@ pub struct WriteBuffer {
 }
 
 impl WriteBuffer {
-    /// Payload size from which a payload is shared. Copying a smaller one is cheaper than a reference count and a slice
-    /// of its own in the vectored write.
+    /// Payload size from which a payload is shared. Copying a smaller payload is cheaper than a reference count and another
+    /// slice in the vectored write.
     pub const SHARE_FROM: usize = 4096;
 
     /// An empty buffer; allocates at the first write.
@@ -111,8 +111,8 @@ impl WriteBuffer {
         self.block.capacity()
     }
 
-    /// Exchanges the open block's memory with `spare`, which is emptied, so that one piece of memory can serve many
-    /// buffers in turn. Does nothing while there are unread bytes.
+    /// Exchanges the open block's memory with `spare`, which is emptied, so that a piece of memory can serve many buffers
+    /// in turn. Does nothing while there are unread bytes.
     pub fn swap_memory(&mut self, spare: &mut Vec<u8>) {
         if self.is_empty() {
             self.clear();

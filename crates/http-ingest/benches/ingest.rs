@@ -4,7 +4,7 @@
 //! cargo bench -p tenbin-http-ingest --bench ingest
 //! ```
 //!
-//! Broker and server are a process of their own, whose processor time counts. The three take turns, with 20 clients each
+//! Broker and server are a separate process, and its processor time counts. The three take turns, with 20 clients each
 //! that publish 255 bytes and wait for the acknowledgement.
 #![allow(clippy::print_stdout, reason = "a bench prints its figures")]
 

@@ -8,7 +8,7 @@ use hyper::body::{Body as _, Incoming};
 use crate::answer::Refusal;
 use crate::places::Held;
 
-/// Bytes of a body that are not counted: each connection has some of its own.
+/// Bytes of a body that are not counted: each connection has a buffer for them.
 const UNCOUNTED: usize = 16 * 1024;
 
 /// Refuses a body that is too large by its Content-Length, before a byte of it is read.

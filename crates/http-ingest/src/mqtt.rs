@@ -75,7 +75,7 @@ impl Mqtt {
 
     /// Reads the retained message of a topic.
     ///
-    /// A subscription brings it before the answer to UNSUBSCRIBE. Messages that are published meanwhile have no RETAIN.
+    /// A subscription brings it before the answer to UNSUBSCRIBE. Messages published in between have no RETAIN.
     pub(crate) async fn retained(&mut self, topic: &TopicName) -> Result<Option<Message>, Refusal> {
         let Some(Connected { client, events, .. }) = &mut self.connected else { return Err(not_connected()) };
         let request = format!("retained message of {:?}", topic.text().as_str());

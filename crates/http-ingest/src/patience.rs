@@ -12,7 +12,7 @@ use tokio::time::Sleep;
 const RATE: u32 = 64 * 1024;
 /// Time in which the peer may close its side after ours.
 const LINGER_TIME: Duration = Duration::from_secs(2);
-/// Bytes that are read and dropped meanwhile.
+/// Bytes that are read and dropped in this time.
 const LINGER_BYTES: usize = 1024 * 1024;
 
 /// A stream that fails when its peer reads too slowly. It closes in two steps: a socket that is dropped while unread
@@ -28,7 +28,7 @@ pub(crate) struct Patience<S> {
 enum End {
     /// Our side is open.
     Open,
-    /// Our side is closed, and so many bytes of the peer may still come.
+    /// Our side is closed, and this number of bytes may still come from the peer.
     Lingering(usize),
 }
 

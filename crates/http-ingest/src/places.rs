@@ -53,9 +53,9 @@ pub(crate) struct Held {
 /// The bound that leaves no place for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Full {
-    /// That of all connections.
+    /// The bound on all connections.
     Server,
-    /// That of the connections of one address.
+    /// The bound on the connections of one address.
     Address,
 }
 

@@ -43,7 +43,7 @@ struct Thread {
 }
 
 impl Server {
-    /// Serves connections of `socket` on threads of its own.
+    /// Serves connections of `socket` on new threads.
     ///
     /// # Errors
     /// The system refuses to start a thread, or to watch the socket.

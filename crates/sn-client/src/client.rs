@@ -96,7 +96,7 @@ impl Client {
         self.request(Request::UpdateWill(will)).await.map(drop)
     }
 
-    /// Falls asleep, once all earlier requests are answered. The gateway keeps messages meanwhile.
+    /// Falls asleep, once all earlier requests are answered. The gateway keeps messages for the sleeping client.
     ///
     /// `time` is rounded up to whole seconds, 1 to 65,535. Sleep on, [`wake`](Self::wake) or
     /// [`activate`](Self::activate) within it, or the gateway publishes the Will and ends the connection.
@@ -135,7 +135,7 @@ impl Client {
     /// client ends nevertheless.
     ///
     /// # Errors
-    /// There is no connection, or it was lost meanwhile.
+    /// There is no connection, or it was lost before the answer.
     pub async fn disconnect(self) -> Result<(), ClientError> {
         let (reply, answer) = oneshot::channel();
         self.leave.send(reply).await.map_err(|_| self.shared.ended())?;

@@ -18,7 +18,7 @@ pub(crate) type Reply = oneshot::Sender<Answer>;
 #[derive(Debug)]
 pub(crate) enum Command {
     Request(Request, Reply),
-    /// Sleep for so many seconds, after all earlier requests are answered.
+    /// Sleep for a number of seconds, after all earlier requests are answered.
     Sleep(u16, Reply),
     Wake(Reply),
     Activate(Reply),

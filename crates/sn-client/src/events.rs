@@ -47,7 +47,7 @@ pub(crate) struct EventSender(mpsc::Sender<ClientEvent>);
 /// Room in the queue beyond its messages. An application that reads no events misses later changes of connections.
 const CHANGES_MAX: usize = 16;
 
-/// A queue for so many messages.
+/// A queue with room for `messages`.
 pub(crate) fn queue(messages: usize) -> (EventSender, Events) {
     let (sender, receiver) = mpsc::channel(messages + CHANGES_MAX);
     (EventSender(sender), Events(receiver))

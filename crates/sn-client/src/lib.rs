@@ -11,7 +11,7 @@
 //!
 //! * [`ClientOptions::gateway`] adds gateways. The client connects to the first that accepts it, and to another one when
 //!   that is lost.
-//! * [`Client::sleep`] and [`Client::wake`] save a device's battery: the gateway keeps its messages meanwhile.
+//! * [`Client::sleep`] and [`Client::wake`] save a device's battery: the gateway keeps its messages while it sleeps.
 //! * [`publish_unconnected`] sends at QoS −1, without a connection.
 //! * [`search`] finds gateways.
 //!

@@ -16,7 +16,7 @@ pub struct Search {
     pub target: SocketAddr,
     /// Local IPv4 address of the interface for multicast. `None`: the system chooses.
     pub interface: Option<Ipv4Addr>,
-    /// Hops that a multicast search may travel; 0 = as many as it needs.
+    /// Hops that a multicast search may travel; 0 = no limit.
     pub radius: u8,
     /// Time to wait for answers. The search is sent three times within it.
     pub wait: Duration,

@@ -75,7 +75,7 @@ impl Secured {
         let State { session, mut buffer, .. } = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         session.close(Instant::now(), &mut buffer, &mut |output| {
             if let Output::Datagram(datagram) = output {
-                // The gateway ends it without a word, too.
+                // If it is lost, the gateway ends the session by a timeout.
                 drop(socket.try_send(datagram));
             }
         });

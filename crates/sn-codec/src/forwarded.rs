@@ -9,7 +9,7 @@ pub(crate) const FORWARDED: u8 = 0xFE;
 /// A message in the envelope of a forwarder, which names the wireless node behind it (MQTT-SN 1.2 §5.5).
 ///
 /// ```text
-///   length | 0xFE | Ctrl: radius in bits 1 and 0 | wireless node id | the message, with a length of its own
+///   length | 0xFE | Ctrl: radius in bits 1 and 0 | wireless node id | the message, with its length
 ///   └────────── length covers this part ──────────────────────────┘
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

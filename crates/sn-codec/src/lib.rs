@@ -20,7 +20,7 @@
 //! assert_eq!(Message::decode(&datagram), Ok(Message::Publish(publish)));
 //! ```
 //!
-//! Each protocol version has a module of its own: [`v1_2`].
+//! Each protocol version has a module: [`v1_2`].
 #![forbid(unsafe_code)]
 #![no_std]
 

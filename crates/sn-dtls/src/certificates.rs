@@ -87,7 +87,7 @@ pub(crate) fn own(certificate: &Path, key: &Path) -> Result<DtlsCertificate, Set
     Ok(DtlsCertificate { certificate: own.to_vec(), private_key: private_key.to_vec() })
 }
 
-/// A certificate for a client that nobody asks for one: the engine needs it.
+/// A placeholder certificate of a client: the engine needs one even if the gateway never asks for it.
 pub(crate) fn unused() -> Result<DtlsCertificate, rcgen::Error> {
     let own = rcgen::generate_simple_self_signed(Vec::new())?;
     Ok(DtlsCertificate { certificate: own.cert.der().to_vec(), private_key: own.signing_key.serialize_der() })

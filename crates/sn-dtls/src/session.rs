@@ -106,7 +106,7 @@ impl Session {
         self.put_out(now, buffer, output)
     }
 
-    /// Repeats datagrams whose time has come.
+    /// Repeats datagrams that are due.
     ///
     /// # Errors
     /// The session has ended: the other side does not answer.
@@ -175,7 +175,7 @@ impl Session {
                     self.is_open = true;
                     self.proven = self.claimed.take();
                 }
-                // Nobody is known before the end of the handshake.
+                // The peer is unknown before the end of the handshake.
                 Event::ApplicationData(message) if self.is_open => output(Output::Message(message)),
                 Event::CloseNotify => self.is_closed = true,
                 Event::Timeout(at) => {

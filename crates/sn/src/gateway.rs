@@ -60,7 +60,7 @@ impl Gateway {
         &self.predefined
     }
 
-    /// A MsgId that nobody knows but the receiver of its message. At most 32,767: some clients take ids for signed numbers.
+    /// A MsgId that only the receiver of its message knows. At most 32,767: some clients take ids for signed numbers.
     pub(crate) fn unguessable_id(&self) -> MessageId {
         loop {
             let drawn = self.secret.hash_one(self.drawn.fetch_add(1, Relaxed));

@@ -1,7 +1,7 @@
 //! MQTT-SN state machines without I/O: datagrams and MQTT packets in, datagrams and MQTT packets out.
 //!
 //! An MQTT-SN client is an MQTT client whose packets a gateway translates. [`GatewayPeer`] is one client at the gateway:
-//! it reads the client's messages, and writes MQTT packets for a byte stream of its own to the broker, its *upstream*.
+//! it reads the client's messages, and writes MQTT packets for a byte stream to the broker, its *upstream*.
 //!
 //! ```text
 //!                messages                      bytes of MQTT packets

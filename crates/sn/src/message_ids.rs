@@ -292,7 +292,7 @@ impl Exchange {
         !matches!(self.step, Step::Done(_) | Step::Doubtful(_))
     }
 
-    /// Ends the exchange. The time of the answer counts, not that of the message.
+    /// Ends the exchange. The time of the answer counts, not the time of the message.
     pub(crate) fn finish(&mut self, answer: Answer, now: Instant) {
         self.step = Step::Done(answer);
         self.begun = now;

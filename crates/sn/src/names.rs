@@ -21,7 +21,7 @@ struct Table {
     skipped_sweeps: u32,
 }
 
-/// Memory of a name besides its text.
+/// Memory of a name without its text.
 const NAME_OVERHEAD: usize = 96;
 /// The fewest bytes from which on unused names are searched for.
 const SWEEP_FROM: usize = 1 << 20;

@@ -16,7 +16,7 @@ pub struct Io<'a> {
     pub output: &'a mut Output,
 }
 
-/// Output of the peers that one thread serves.
+/// Output of the peers of a thread.
 #[derive(Debug, Default)]
 pub struct Output {
     /// Datagrams for the client whose peer was called last.

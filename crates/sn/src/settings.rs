@@ -78,7 +78,7 @@ pub struct SleepReports {
 }
 
 impl SleepReports {
-    /// Reports of a member without a queue of its own: it drains, and it drains no more.
+    /// Reports of a member without a queue: it drains, and it drains no more.
     pub fn of_idle_member() -> Self {
         Self {
             asleep: Bytes::from_static(br#"{"msgsInQueue":0,"processingTimePerMsg":0,"draining":true}"#),

@@ -115,7 +115,7 @@ impl<K: Copy + Eq> Wheel<K> {
         upcoming.into_iter().find(|slot| self.slots[(slot % SLOTS) as usize] != NONE).map(|slot| self.end_of(slot))
     }
 
-    /// Moves all keys whose time has come to `due`.
+    /// Moves all keys that are due to `due`.
     pub fn advance(&mut self, now: Instant, due: &mut Vec<K>) {
         let past = (now.saturating_duration_since(self.start).as_nanos() / SLOT.as_nanos()) as u64;
         // After a long pause each slot is visited once.

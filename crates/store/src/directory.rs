@@ -115,7 +115,7 @@ pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(parent)?.sync_all() } else { Ok(()) }
 }
 
-/// Bytes of disk that all files below a directory occupy. Files that vanish meanwhile do not count.
+/// Bytes of disk that all files below a directory occupy. Files that vanish during the count do not count.
 pub(crate) fn used_bytes(path: &Path) -> io::Result<u64> {
     let mut bytes = 0_u64;
     for entry in fs::read_dir(path)? {

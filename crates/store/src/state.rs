@@ -236,7 +236,7 @@ impl State {
         self.shared.wait(ticket, patience)
     }
 
-    /// Whether so much is unwritten that callers should make no more changes: see [`Options::congested_bytes`].
+    /// Whether callers should make no more changes, because too much is unwritten: see [`Options::congested_bytes`].
     #[inline]
     pub fn is_congested(&self) -> bool {
         self.shared.is_congested()

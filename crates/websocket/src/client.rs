@@ -28,7 +28,7 @@ enum Stage {
 }
 
 /// Random numbers for masks. A mask protects against scripts that choose the bytes of a frame (RFC 6455 §10.3), and here
-/// none does; so a generator that nobody else can predict well is enough.
+/// none does. So a generator that is hard to predict is enough.
 #[derive(Debug)]
 struct Masks(u64);
 

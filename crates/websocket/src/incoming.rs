@@ -24,9 +24,9 @@ pub enum End {
 /// Payloads of control frames.
 #[derive(Debug, Default)]
 struct Control {
-    /// That of the frame under way.
+    /// Payload of the frame under way.
     received: Vec<u8>,
-    /// That of the last ping without an answer.
+    /// Payload of the last ping without an answer.
     ping: Option<Vec<u8>>,
 }
 

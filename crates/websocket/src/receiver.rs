@@ -24,9 +24,9 @@ enum Step {
     Start,
     /// Mask bit and short length.
     Length,
-    /// So many more bytes of the long length.
+    /// Missing bytes of the long length.
     LongLength(u8),
-    /// So many more bytes of the mask.
+    /// Missing bytes of the mask.
     Mask(u8),
     Payload,
 }

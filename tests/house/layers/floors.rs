@@ -60,7 +60,7 @@ pub(crate) const FLOORS: [Floors; 22] = [
             ("secret", "packet", "a test"),
         ],
     },
-    floors("crates/explain/src", "args error told listen table"),
+    floors("crates/explain/src", "args error reports listen table"),
     floors(
         "crates/http-ingest/src",
         "settings places answer body credentials upstream mqtt patience request connection server",

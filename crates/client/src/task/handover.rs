@@ -7,7 +7,7 @@ use crate::{ClientEvent, Message};
 
 /// Passes events to the application in order, and holds events for which the queue has no room.
 ///
-/// It holds at most one message: meanwhile nothing is read from the socket. The other events are few: the last two
+/// It holds at most one message, because nothing is read from the socket while it does. The other events are few: the last two
 /// changes of the connection, and one refusal for each subscription.
 pub(super) struct Handover {
     queue: mpsc::Sender<ClientEvent>,

@@ -73,7 +73,7 @@ impl Link {
         self.stream.read_now(&mut self.input)
     }
 
-    /// Writes as much as possible without waiting, and completes the tickets of written messages.
+    /// Writes without waiting, up to the room in the socket, and completes the tickets of written messages.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.stream.write_now(&mut self.out)?;
         if self.stream.written() > self.written {

@@ -157,7 +157,7 @@ impl Task {
         }
     }
 
-    /// Connects again; `None` if the application ended the client meanwhile.
+    /// Connects again; `None` if the application ended the client before.
     async fn reconnect(&mut self, lasted: Duration) -> Option<Link> {
         let mut backoff = self.backoff.take()?;
         backoff.lost_after(lasted);
@@ -185,8 +185,7 @@ impl Task {
         opened
     }
 
-    /// Awaits `future`, and meanwhile serves everything that needs no connection. `None` if the application ended the
-    /// client.
+    /// Awaits `future`, and serves everything that needs no connection. `None` if the application ended the client.
     async fn offline<F: Future>(&mut self, future: F) -> Option<F::Output> {
         let mut future = pin!(future);
         loop {

@@ -7,7 +7,7 @@ use crate::{LoadReport, LoadReporter};
 
 /// Timers of a connection's pings and load reports, and of the broker's answer.
 ///
-/// The session has timers of its own. These also know the reporter's interval and its reasons for early reports. And
+/// The session has separate timers. These also know the reporter's interval and its reasons for early reports. And
 /// they expect no answer while the client does not read.
 #[derive(Debug)]
 pub(super) struct Pings {

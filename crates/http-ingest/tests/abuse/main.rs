@@ -22,7 +22,7 @@ const MIB: usize = 1 << 20;
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Lets no other test run meanwhile.
+/// Lets no other test run until the guard is dropped.
 fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -41,7 +41,7 @@ impl Tested {
         Self { server: server(settings, upstream), broker, runtime }
     }
 
-    /// A broker that admits everybody.
+    /// A broker that admits all clients.
     pub(crate) fn open() -> Self {
         Self::start("listen = [\"127.0.0.1:0\"]", Settings::default())
     }

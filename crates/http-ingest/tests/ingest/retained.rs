@@ -46,7 +46,7 @@ fn large_retained_message_is_read_whole() {
     assert!(answer.head.contains("application/octet-stream"));
 }
 
-/// The subscription that reads a retained message gets messages that are published meanwhile too.
+/// The subscription that reads a retained message also gets messages published at the same time.
 #[test]
 fn busy_topic_is_read_without_live_messages() {
     let tested = Tested::open();

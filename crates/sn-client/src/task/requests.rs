@@ -82,7 +82,7 @@ impl Task {
     /// Makes all subscriptions again, but for those that the application has ended.
     pub(super) fn subscribe_again(&mut self) {
         let now = Instant::now();
-        // Those of an earlier connection were not answered.
+        // Subscriptions of an earlier connection were not answered.
         let (peer, out) = (&mut self.peer, &mut self.out);
         self.requests.retain(|&id, request| {
             let is_own = request.reply.is_none() && matches!(request.subject, Subject::Subscribe(..));

@@ -9,7 +9,7 @@ use crate::reader::Reader;
 ///   Reason | length of Method | Method | Data
 /// ```
 ///
-/// MQTT-SN 1.2 reserves the message type and has no credentials. The form is that of a draft of MQTT-SN 2.0, which the
+/// MQTT-SN 1.2 reserves the message type and has no credentials. The form comes from a draft of MQTT-SN 2.0, which the
 /// gateway and the clients of Bisquitt use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Auth<'a> {

@@ -21,7 +21,7 @@ use crate::settings::Login;
 const COPY_TIME: Duration = Duration::from_secs(1);
 
 impl GatewayPeer {
-    /// A peer for the CONNECT of an address without one. `size` is that of the datagram in bytes, `state` the state
+    /// A peer for the CONNECT of an address without a peer. `size` is the size of the datagram in bytes, `state` the state
     /// that the client's last connection left.
     ///
     /// The peer may have ended already, with a CONNACK for the client.

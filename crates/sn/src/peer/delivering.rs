@@ -12,7 +12,7 @@ use crate::output::{DropCause, Io};
 use crate::reason::from_mqtt;
 use crate::topic_ids::{Knowledge, TopicOwner};
 
-/// Bytes of an MQTT-SN PUBLISH besides its payload, with the long length.
+/// Bytes of an MQTT-SN PUBLISH without its payload, with the long length.
 const PUBLISH_HEADER: usize = 9;
 
 impl GatewayPeer {

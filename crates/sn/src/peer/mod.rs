@@ -42,7 +42,7 @@ use will_updates::WillUpdate;
 pub struct GatewayPeer {
     gateway: Arc<Gateway>,
     client_id: Text,
-    /// The client's own login at the broker, instead of that of the settings.
+    /// The client's login at the broker, instead of the login of the settings.
     login: Option<Box<Login>>,
     /// Fields of the first CONNECT, with the Duration of the last one.
     terms: Terms,
@@ -77,7 +77,7 @@ pub struct GatewayPeer {
     is_local: bool,
     /// PINGREQs to a client without Duration since its last datagram.
     silent_pings: u8,
-    /// Whether a message besides CONNECT has come.
+    /// Whether the client has sent a message other than CONNECT.
     is_confirmed: bool,
     /// Whether the broker's session is worth keeping: it was there before, or a confirmed client uses it. True before
     /// CONNACK tells: a forged CONNECT must not end the session of another client.
@@ -91,7 +91,7 @@ pub struct GatewayPeer {
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing besides input and output.
+    /// Only input and output.
     Continue,
     /// Open a stream to the broker. Then call [`GatewayPeer::upstream_opened`], or [`GatewayPeer::upstream_closed`] if
     /// that fails.
@@ -188,7 +188,7 @@ enum Reach {
 }
 
 impl GatewayPeer {
-    /// Handles a message of the client. `size` is that of its datagram in bytes.
+    /// Handles a message of the client. `size` is the size of its datagram in bytes.
     pub fn handle_message(&mut self, message: &Message<'_>, size: usize, io: &mut Io<'_>) -> Action {
         if matches!(self.state, State::Ended) {
             return Action::Continue;
@@ -304,7 +304,7 @@ impl GatewayPeer {
         self.lose(End::Closed, io)
     }
 
-    /// Whether [`GatewayPeer::evict`] leaves no session behind. Before CONNACK nobody knows whether the session is a new one.
+    /// Whether [`GatewayPeer::evict`] leaves no session behind. Before CONNACK it is unknown whether the session is new.
     pub fn may_be_evicted(&self) -> bool {
         !matches!(self.upstream, Upstream::Opening { .. } | Upstream::Connecting { .. })
     }
@@ -370,7 +370,7 @@ impl GatewayPeer {
         self.terms.clean_session
     }
 
-    /// Whether a message besides CONNECT has come.
+    /// Whether the client has sent a message other than CONNECT.
     pub fn is_confirmed(&self) -> bool {
         self.is_confirmed
     }
@@ -431,7 +431,7 @@ impl GatewayPeer {
         }
     }
 
-    /// Sends a message to the client. False if an unproven address may not get so much.
+    /// Sends a message to the client. False if the message is too large for an unproven address.
     fn send(&mut self, message: &Message<'_>, io: &mut Io<'_>) -> bool {
         match &mut self.reach {
             Reach::Unproven { budget, .. } => io.output.push_within(message, budget),
@@ -473,7 +473,7 @@ impl Reach {
     }
 }
 
-/// Whether a client sends the message of its own accord, and so after CONNACK only.
+/// Whether the message is a client's request and no answer, so that it is sent after CONNACK only.
 fn is_request(message: &Message<'_>) -> bool {
     !matches!(
         message,

@@ -16,7 +16,7 @@ use crate::output::{DropCause, Io};
 use crate::reason::{ack_code, to_mqtt};
 use crate::topic_ids::TopicIds;
 
-/// Bytes of an MQTT PUBLISH besides topic and payload, at most.
+/// Bytes of an MQTT PUBLISH without topic and payload, at most.
 const PUBLISH_OVERHEAD: usize = 12;
 
 impl GatewayPeer {

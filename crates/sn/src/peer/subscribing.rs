@@ -148,7 +148,7 @@ impl GatewayPeer {
         }
     }
 
-    /// Topic id of a filter's messages: none with wildcards; for a shared subscription that of its filter
+    /// Topic id of a filter's messages: none with wildcards; for a shared subscription the topic id of its filter
     /// `[SN-SUBSCRIBE-2]`.
     fn answered_topic(&mut self, filter: &TopicFilter, io: &mut Io<'_>) -> Result<AnsweredTopic, ReturnCode> {
         let Some(name) = topic_of(filter) else { return Ok(AnsweredTopic::Fixed(0)) };

@@ -10,7 +10,7 @@ use crate::rig::{RETRY, Rig, connack, connack_with, connect, from_broker, gatewa
 const CONNECT_SIZE: usize = 7;
 const PING: Message<'static> = Message::PingReq(PingReq { client_id: None });
 
-/// A client of whom only CONNECT has come, at a gateway that trusts no address.
+/// A client that has sent CONNECT only, at a gateway that trusts no address.
 fn unproven() -> Rig {
     let mut rig = Rig::accept(&gateway(|settings| settings.trusts_addresses = false), connect("c"), None);
     rig.open();

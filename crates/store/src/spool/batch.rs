@@ -10,7 +10,7 @@ use super::{
     shared::Shared,
 };
 
-/// Exclusive right to append. Nobody else appends or reads meanwhile, so a caller can keep its own queues in the
+/// Exclusive right to append. No other thread appends or reads while it lasts, so a caller can keep its queues in the
 /// order of the log.
 ///
 /// No method waits for the disk. Records are written after the batch is dropped, or while it continues.
@@ -143,7 +143,7 @@ impl<'a> Batch<'a> {
 
     /// Marks this batch as not urgent: it is written with the next urgent one, or some milliseconds later.
     ///
-    /// Use it for records whose loss in a crash of the process does no harm: they cause no write of their own.
+    /// Use it for records whose loss in a crash of the process does no harm: they cause no extra write.
     pub fn without_hurry(&mut self) {
         self.is_waited_for = false;
     }

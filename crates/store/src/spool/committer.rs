@@ -31,7 +31,7 @@ use crate::Sync;
 
 /// Writes appended records, syncs them, and announces the new durable position.
 ///
-/// Records that arrive meanwhile, or in the [`Pause`] that follows, form the next write.
+/// Records that arrive during the write, or in the [`Pause`] that follows, form the next write.
 ///
 /// After a failure, only data confirmed earlier counts. The committer closes the file, because a later `fdatasync` on
 /// the same descriptor would report success for lost data. It writes all bytes from the last confirmed position on

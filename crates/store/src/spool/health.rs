@@ -20,7 +20,7 @@ pub enum Health {
     /// Writing works while the space made ahead lasts: the disk is full, nearly full, or refuses new files.
     ///
     /// Callers should slow their intake, but go on to acknowledge, which lets space be reclaimed.
-    /// [`Spool::is_congested`](super::Spool::is_congested) is true meanwhile.
+    /// [`Spool::is_congested`](super::Spool::is_congested) is true in this state.
     NoRoom {
         /// File and error of the last attempt.
         error: String,

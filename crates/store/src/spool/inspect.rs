@@ -43,7 +43,7 @@ pub struct CheckedSegment {
     pub behind: Option<(u32, u64)>,
 }
 
-/// Reads and checks a whole directory. Reliable only if nobody writes in it meanwhile.
+/// Reads and checks a whole directory. Reliable only if no process writes in it at the same time.
 ///
 /// # Errors
 /// The directory or a file in it cannot be read.
@@ -136,7 +136,7 @@ fn each_piece(disk: &Directory, number: u32, mut each: impl FnMut(Piece<'_>)) ->
     while offset < length {
         if bad_from.is_some() {
             let bytes = window.bytes(u64::from(offset), 16)?;
-            // The directory is open in another process, which has truncated the file meanwhile.
+            // The directory is open in another process, which has truncated the file.
             if bytes.is_empty() {
                 break;
             }

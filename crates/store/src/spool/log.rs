@@ -346,7 +346,7 @@ impl Log {
             Record::Hold(origin) if self.index.is_held_by(origin, position.segment()) => self.hold(origin),
             _ => {}
         }
-        // An approximation if a part or a segment began meanwhile.
+        // An approximation if a part or a segment began during the call.
         let after = self.pending.open_part().map_or(0, |part| part.bytes.len());
         let copied = after.checked_sub(before).unwrap_or(after);
         self.counters.copied_bytes += copied as u64;

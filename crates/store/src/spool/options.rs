@@ -11,7 +11,7 @@ pub struct Options {
     pub sync: Sync,
     /// Size of a segment file, in bytes. Default 32 MiB, clamped to 4 KiB to 1 GiB.
     ///
-    /// The log grows and shrinks in this unit. A larger record gets a segment of its own size. A log begins with segments
+    /// The log grows and shrinks in this unit. A larger record gets a segment of the record's size. A log begins with segments
     /// of 1/32 of it, and has them until half of the first is full.
     pub segment_bytes: u32,
     /// Most bytes of one write. Default 1 MiB. A larger record is one write.

@@ -250,7 +250,7 @@ impl Queue {
             }
             return;
         }
-        // Insertion in the middle: the rest becomes a chunk of its own.
+        // Insertion in the middle: the rest becomes a separate chunk.
         let index = before.lower_bound(reference.sequence);
         let entries = before.entries.split_off(index);
         let mut behind = Chunk { base: before.base, segment: before.segment, gone: 0, bytes: 0, entries };

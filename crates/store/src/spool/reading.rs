@@ -363,7 +363,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Whether a message is still at its planned position; `None` if it was acknowledged meanwhile.
+    /// Whether a message is still at its planned position; `None` if it was acknowledged since.
     ///
     /// Its segment may have been copied and the file rewritten.
     fn is_still_there(&mut self, reference: &Reference) -> Option<bool> {

@@ -25,7 +25,7 @@ use super::{
 /// A record that ends a message is newer than the message, so it leaves the log later, and needs no copy.
 ///
 /// Living records can keep the oldest segment while nearly all later records are done. So once more than half of the
-/// log is done, the oldest segment's living records are appended again. Copying appends at most as much as callers do,
+/// log is done, the oldest segment's living records are appended again. Copying appends no more bytes than callers do,
 /// and the log stays not much larger than twice its living data.
 pub(super) struct Reclaim {
     disk: Arc<dyn Disk>,

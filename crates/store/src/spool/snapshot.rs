@@ -9,7 +9,7 @@ use super::{
 
 /// Content of a directory as an opening would find it.
 ///
-/// Changes nothing and takes no lock. Reliable only if nobody writes in the directory meanwhile.
+/// Changes nothing and takes no lock. Reliable only if no process writes in the directory at the same time.
 #[derive(Debug)]
 pub struct Snapshot {
     /// Without its thread, so it never writes.

@@ -2,8 +2,8 @@
 
 use super::{disk::Disk, health::bytes_in_words};
 
-/// Most bytes of log needed to end an entry: a write of its own with an acknowledgement, and a share of the release of
-/// its Packet Identifier.
+/// Most bytes of log needed to end an entry: a separate write with an acknowledgement, and a share of the release of its
+/// Packet Identifier.
 const ENDING_BYTES: u64 = 96;
 
 /// Space for new files. A part of the disk stays free for acknowledgements and for the state.

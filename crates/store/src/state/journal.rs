@@ -1,6 +1,6 @@
 //! Repair of fjall's journal after a crash, before fjall opens it.
 //!
-//! fjall itself drops unreadable data and everything behind it, without a word if some bytes are missing. It refuses to
+//! fjall itself drops unreadable data and everything behind it, without an error if some bytes are missing. It refuses to
 //! open if the bytes exist but their checksum is wrong. Neither fits all cases: a power cut may tear unconfirmed data
 //! in any way, which is no loss. Confirmed data must not vanish.
 //!
@@ -82,7 +82,7 @@ pub(super) fn mend(directory: &Path, unconfirmed: Unconfirmed) -> Result<Option<
 /// Whether the newest journal has all data that is known to be confirmed.
 fn has_confirmed(directory: &Path, newest: &Path, found: &Found) -> Result<bool, BackendError> {
     let Some((number, length)) = confirmed::read(directory)? else { return Ok(true) };
-    // A newer journal began after the older one was confirmed; that one is checked separately.
+    // A newer journal began after the older one was confirmed; the older one is checked separately.
     let has_all = |newest| newest > number || (newest == number && found.whole as u64 >= length);
     Ok(number_of(newest).is_none_or(has_all))
 }
@@ -319,7 +319,7 @@ impl fmt::Display for Cut {
 
 const OTHERS_FOLLOW: &str = "confirmed changes are damaged, or missing, and others follow";
 
-/// Overhead of a batch, besides its items; and of an item, besides key and value.
+/// Overhead of a batch, without its items; and of an item, without key and value.
 pub(super) const BATCH_BYTES: usize = 26;
 pub(super) const ITEM_BYTES: usize = 21;
 

@@ -135,8 +135,7 @@ impl Shared {
         self.wanted.notify_one();
     }
 
-    /// Waits until there are changes, the state closes, or `wake_up` has come, and takes the pending batch. For the
-    /// committer.
+    /// Waits for changes, the end of the state or the time `wake_up`, and takes the pending batch. For the committer.
     pub(super) fn take(&self, wake_up: Option<Instant>) -> Taken {
         let mut work = self.work();
         while work.pending.is_empty() && !work.is_stopping {

@@ -141,7 +141,7 @@ fn copy_database(from: &Path, to: &Path, journals: &[Seen]) -> io::Result<()> {
     Ok(())
 }
 
-/// A directory of its own inside the temporary one, since the state has files beside it.
+/// A directory inside the temporary one, since the state has files beside it.
 const COPY: &str = "state";
 
 #[cfg(test)]

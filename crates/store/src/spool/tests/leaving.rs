@@ -196,7 +196,7 @@ fn full_disk_is_reported_in_time_and_backlog_can_drain() {
     let count = fill(&mut rig);
     let Health::NoRoom { error, .. } = rig.spool.health() else { panic!("{:?}", rig.spool.health()) };
     assert!(error.contains(".log"), "{error}");
-    // Each acknowledgement is a record of its own; together they take more than one segment.
+    // Each acknowledgement is a separate record; together they take more than one segment.
     for sequence in (1..=count).step_by(2).chain((2..=count).step_by(2)) {
         rig.call(&acknowledge(2, sequence, sequence));
         assert!(rig.commit(), "{sequence} of {count}: {:?}", rig.spool.health());
