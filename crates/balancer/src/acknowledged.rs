@@ -2,7 +2,7 @@
 
 use crate::nanos::Nanos;
 
-/// Messages that one client acknowledged at one moment: all acknowledgements of one read from its socket.
+/// Messages that a client acknowledged at one moment: all acknowledgements of one read from its socket.
 ///
 /// The individual completion times are unknown. Ten acknowledgements after 250 ms together show a client that works 25
 /// ms on each. Taken one by one, they would show one of 250 ms and nine of nothing.

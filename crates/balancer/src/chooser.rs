@@ -174,7 +174,7 @@ impl Choosers {
         (0..u8::try_from(self.0.len()).unwrap_or(u8::MAX)).map(Policy::Custom)
     }
 
-    /// Name of a policy: that of its chooser, if it has one here.
+    /// Name of a policy: its chooser's name, if it has a chooser here.
     pub fn name_of(&self, policy: Policy) -> &str {
         match policy {
             Policy::Custom(number) => {

@@ -128,7 +128,7 @@ pub(crate) mod flag {
     pub(crate) const ACK_MODE: u8 = 32;
     /// The client has not read all messages written for it.
     pub(crate) const LAGS: u8 = 64;
-    /// An operator drains the client, whatever its reports say.
+    /// An operator drains the client, in spite of its reports.
     pub(crate) const TOLD_TO_DRAIN: u8 = 128;
 }
 
@@ -296,7 +296,7 @@ impl Estimate {
         self.verdict()
     }
 
-    /// Takes a processing time from an earlier session, which weighs as much as one message.
+    /// Takes a processing time from an earlier session, with the weight of one message.
     pub(crate) fn assume(&mut self, processing_ns: u64) -> Verdict {
         if processing_ns > 0 {
             self.mean.recall(processing_ns as f64);
@@ -370,7 +370,7 @@ impl Estimate {
         let processing_ns = self.processing_ns()?;
         let written_at = seen.now.saturating_sub(seen.delay);
         let after = |messages: u64| written_at.saturating_add(messages.saturating_mul(processing_ns));
-        // If messages wait, the client works on as many as it can. Otherwise any number may be in service.
+        // If messages wait, the client works on its maximum number. Otherwise any number may be in service.
         let at_a_time = seen.concurrency.max(1);
         let least = if messages > 0 { messages + at_a_time - 1 } else { 0 };
         Some((after(least), after(messages + at_a_time)))

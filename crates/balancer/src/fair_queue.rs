@@ -7,9 +7,9 @@ use crate::rng::mix;
 
 /// A fair queue: first in, first out within a flow, and flows with items take turns of one item.
 ///
-/// A flow is a publisher, for example. Messages take a worker's time each, whatever their size, so a turn is one
-/// message. A flow without items takes no memory: an item costs a link, and at most a map entry and a turn besides.
-/// Many groups have a few items, so that the first ones get no more memory than they need.
+/// A flow is a publisher, for example. Messages of any size take a worker's time each, so a turn is one message. A flow
+/// without items takes no memory: an item costs a link, and at most a map entry and a turn more. Many groups have a few
+/// items, so that the first ones get no more memory than they need.
 #[derive(Debug)]
 pub struct FairQueue<T> {
     /// Items that precede all flows.
@@ -66,7 +66,7 @@ impl<T> FairQueue<T> {
         self.len() == 0
     }
 
-    /// Bytes of memory for items and flows, without what the items own.
+    /// Bytes of memory for items and flows, without memory that the items own.
     pub fn bytes(&self) -> usize {
         self.front.capacity() * size_of::<T>()
             + self.nodes.capacity() * size_of::<Node<T>>()
@@ -111,7 +111,7 @@ impl<T> FairQueue<T> {
         if let Some(flow) = self.flows.get_mut(&key) {
             self.nodes[node as usize].next = flow.first;
             flow.first = node;
-            // The last one, unless another item was added meanwhile.
+            // The last turn, unless another item was added since.
             let turn = self.turns.iter().rposition(|turn| *turn == key);
             turn.map(|turn| self.turns.remove(turn));
         } else {
@@ -188,7 +188,7 @@ impl<T> FairQueue<T> {
         node.expect("memory holds fewer items")
     }
 
-    /// Frees the memory of an empty queue, except for what a few items need.
+    /// Frees the memory of an empty queue, except for the memory of a few items.
     fn shrink(&mut self) {
         self.unused = NONE;
         self.nodes.clear();

@@ -74,7 +74,7 @@ impl GroupView {
     }
 
     /// Takes the limits of a new member, so that its first messages are chosen by them. If the speed of other members
-    /// is known, it is a newcomer.
+    /// is known, the member is marked as new.
     pub(crate) fn joined(&self, hot: &Hot) {
         if self.mean_ns.load(Relaxed) > 0 {
             hot.begin_as_newcomer();
@@ -82,7 +82,7 @@ impl GroupView {
         self.facts.fetch_or(limits(hot), Relaxed);
     }
 
-    /// Forgets the mean speed after the last member has left, so that the next ones are no newcomers.
+    /// Forgets the mean speed after the last member has left, so that the next members are not marked as new.
     pub(crate) fn forget_speeds(&self) {
         self.mean_ns.store(0, Relaxed);
     }
@@ -112,7 +112,7 @@ impl GroupView {
         let (mut speeds, mut flags, mut has_unused) = (Speeds::default(), 0, false);
         let (mut members, mut busy, mut facts) = (0u32, 0u32, 0);
         for hot in seats.loads().iter().map(|load| load.hot()) {
-            // Of offline members too: what waits for them is theirs at once when they come back.
+            // Of offline members too: their waiting messages are in their queues at once when they come back.
             facts |= limits(hot);
             if hot.availability() == Availability::Offline as u8 {
                 continue;

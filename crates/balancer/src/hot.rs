@@ -85,7 +85,7 @@ impl Hot {
     }
 
     /// Resets everything, except the availability, the limits and the outstanding messages. A client that was sent
-    /// messages before begins as a newcomer.
+    /// messages before begins as a new member.
     pub(crate) fn reset(&self, now: u64) {
         // A swap instead of a store, because loom's models order only read-modify-writes exactly among the increments.
         // Its cost is negligible at the rate of sessions.
@@ -130,7 +130,7 @@ impl Hot {
         arrival.saturating_add(margin_ns(self.margin.load(Relaxed), service_ns))
     }
 
-    /// Does the part of a booking besides F. `mean_ns` is the group's mean; 0 = no member's speed is known.
+    /// Does the part of a booking without F. `mean_ns` is the group's mean; 0 = no member's speed is known.
     #[inline]
     fn count(&self, dispatch: &Dispatch, service_ns: u64, mean_ns: u64) {
         let (now, delay_ns) = (dispatch.at.0, self.delay_ns());

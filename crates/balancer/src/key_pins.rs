@@ -158,7 +158,7 @@ impl Pin {
         self.unacknowledged() <= queued.min(UNACKNOWLEDGED_MAX - 1) && !self.is_held_at(now)
     }
 
-    /// Returns whether the member has messages besides one just given to it that needs an acknowledgement.
+    /// Returns whether the member has other messages than the one just given to it that needs an acknowledgement.
     pub(crate) fn has_others(self, member: MemberId, now: Nanos) -> bool {
         self.is_of(member) && !self.is_at_most(1, now)
     }

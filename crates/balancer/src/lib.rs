@@ -15,7 +15,7 @@
 //! [`written`](MemberLoad::written), [`acknowledged`](MemberLoad::acknowledged) and
 //! [`taken_back`](MemberLoad::taken_back). Until then it is outstanding, and counts against its member.
 //!
-//! The crate knows no MQTT and no runtime. It reads no clock (`now` is an argument) and has no randomness of its own
+//! The crate knows no MQTT and no runtime. It reads no clock (`now` is an argument) and no random numbers
 //! (an [`Rng`] is an argument). So the same calls always give the same choices.
 //!
 //! ```

@@ -140,7 +140,8 @@ impl MemberLoad {
         self.hot.learn(now.0, |seen| evidence.estimate.reported(seen, messages_in_queue, processing_ns, draining));
     }
 
-    /// Drains the client at `now`, or ends that. It holds whatever the client's reports say, until its next connection.
+    /// Drains the client at `now`, or ends that. The drain holds in spite of the client's reports, until its next
+    /// connection.
     pub fn drain(&self, drains: bool, now: Nanos) {
         let mut known = lock(&self.reported.known);
         let evidence = self.evidence(&mut known);
@@ -298,7 +299,7 @@ impl MemberLoad {
         self.hot.set_concurrency(messages);
     }
 
-    /// Takes a processing time from an earlier connection of the client. It weighs as much as one observed message.
+    /// Takes a processing time from an earlier connection of the client. It has the weight of one observed message.
     pub fn assume_speed(&self, processing_time: Duration) {
         let processing_time = processing_time.min(LoadReport::PROCESSING_TIME_MAX);
         let mut known = lock(&self.reported.known);
@@ -374,7 +375,7 @@ impl MemberLoad {
 
     /// m_q + m_s: the messages that the client has still to process, as far as known.
     pub(crate) fn pending(&self) -> u64 {
-        // m_q is at most 2^31 and nobody sends 2^63 messages between two reports.
+        // m_q is at most 2^31, and no broker sends 2^63 messages between two reports.
         self.reported.m_q.load(Relaxed).wrapping_add(self.sent_since_report())
     }
 

@@ -70,7 +70,7 @@ impl<T> Member<T> {
 
 /// The members of a group at one moment; see [`Group::members`](crate::Group::members).
 ///
-/// Intended for short use, e.g. one batch of messages. It keeps members that leave meanwhile, and their values, alive.
+/// Intended for short use, e.g. one batch of messages. It keeps members that leave in this time, and their values, alive.
 /// Bookings through an outdated snapshot do not update the rotation of a newer one.
 pub struct Members<'a, T> {
     pub(crate) snapshot: PublishedGuard<Snapshot<T>>,
@@ -97,7 +97,7 @@ impl<T> Members<'_, T> {
     /// Chooses the member for a message that may wait with the group, and books it like [`pick`](Self::pick).
     ///
     /// `None`: no member should have it now. The caller offers the messages of the group again, oldest first, after
-    /// each acknowledgement, report and change of the members. `waiting`: messages of the group that wait besides this
+    /// each acknowledgement, report and change of the members. `waiting`: messages of the group that wait, without this
     /// one.
     ///
     /// Only with [`Rules::late_binding`] and [`Adaptive`](Policy::Adaptive), if a member told its
@@ -183,7 +183,7 @@ impl<T> Members<'_, T> {
     /// others.
     ///
     /// `queued` are the messages that the caller can take back: the key of each, and whether it needs an
-    /// acknowledgement. Meanwhile no message may enter or leave the member's queue. A key stays if other messages of it
+    /// acknowledgement. During the call no message may enter or leave the member's queue. A key stays if other messages of it
     /// are in flight, or on their way to the member.
     ///
     /// Do not call [`key_done`](Self::key_done) for messages of the freed keys.

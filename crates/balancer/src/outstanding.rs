@@ -1,4 +1,4 @@
-//! Messages and bytes in one word, so that one atomic operation changes both.
+//! Messages and bytes in one word, so that a single atomic operation changes both.
 
 /// The messages handed to a client and not completed yet.
 ///

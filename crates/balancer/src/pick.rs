@@ -148,7 +148,7 @@ pub(crate) fn pick_late(table: Table<'_>, waiting: usize, dispatch: &Dispatch) -
     }
 }
 
-/// Chooses by the members' clocks and advances the clock of the chosen one. Chooses again if it has changed meanwhile,
+/// Chooses by the members' clocks and advances the clock of the chosen one. Chooses again if the clock has changed in between,
 /// like [`choose_in_turn`].
 fn pick_adaptive(table: Table<'_>, view: &View, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
     let seats = table.seats;
@@ -168,7 +168,7 @@ fn pick_adaptive(table: Table<'_>, view: &View, dispatch: &Dispatch, rng: &mut R
 /// Chooses a slot and takes its turn, so that two pickers with the same view choose two members.
 ///
 /// The slower picker chooses again, with the faster one's booking in view. After [`RESCANS_MAX`] attempts it keeps its
-/// last choice. With so many concurrent pickers one message more on a good member does no harm, and the time of a pick
+/// last choice. With this number of concurrent pickers one message more on a good member does no harm, and the time of a pick
 /// stays bounded.
 fn choose_in_turn(seats: &Seats, choose: impl Fn() -> Option<Choice>) -> Option<usize> {
     let mut choice = choose()?;

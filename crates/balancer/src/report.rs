@@ -1,11 +1,11 @@
-//! A client's report of its own load, and its JSON form.
+//! A client's load report, and its JSON form.
 
 use std::{error::Error, fmt, time::Duration};
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Number;
 
-/// A client's report of its own load, sent in the payload of an extended ping (thesis §4.1.1, Fig. 39).
+/// A client's load report, sent in the payload of an extended ping (thesis §4.1.1, Fig. 39).
 ///
 /// ```text
 /// {"msgsInQueue": 12, "processingTimePerMsg": 25.4}

@@ -18,7 +18,7 @@ pub(crate) struct Seats {
     turns: Box<[TurnLine]>,
 }
 
-/// Eight turns on a cache line of their own, which only pickers of this group write.
+/// Eight turns on a separate cache line, which only pickers of this group write.
 ///
 /// Packed, since every picker of the group reads all of them. The next turn to assign is among them, so that pickers of
 /// a small group pass one line between processors instead of two.

@@ -61,8 +61,8 @@ pub struct ShadowFigures {
     pub compared: u64,
     /// Number of choices in which both chose the same member.
     pub agreed: u64,
-    /// Sum of the predicted waits of the shadow's choices, minus that of the active policy's, in ns by the clocks of
-    /// `adaptive`. Below zero the shadow would have been better.
+    /// Sum of the predicted waits of the shadow's choices, minus the sum for the active policy's choices, in ns by the
+    /// clocks of `adaptive`. Below zero the shadow would have been better.
     pub wait_difference_ns: i64,
 }
 

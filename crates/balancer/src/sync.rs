@@ -1,5 +1,5 @@
 //! Atomics, locks and the published snapshot. All other modules import them from here, so that the concurrency models
-//! in `tests/loom.rs` run the same code with loom's versions, and so do those of the broker's outbox (`tenbin_model`).
+//! in `tests/loom.rs` run the same code with loom's versions. So do the models of the broker's outbox (`tenbin_model`).
 //!
 //! `Arc` is std's in both: it is part of the public API, and no code here depends on its counts.
 

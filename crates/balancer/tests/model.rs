@@ -1,5 +1,5 @@
 //! Compares two groups that share their clients with a naive model. After any sequence of events, a pick returns the
-//! member given by the formulas of the thesis, and the loads are those of its Table 3.
+//! member given by the formulas of the thesis, and the loads are as in its Table 3.
 
 #![cfg(not(loom))]
 
@@ -145,7 +145,7 @@ impl Model {
         candidates.retain(|&member| self.clients[member].rank() == best);
         match policy {
             Policy::Random => candidates,
-            // Tests of their own cover the preferences of these policies.
+            // Other tests cover the preferences of these policies.
             Policy::Adaptive
             | Policy::WeightedRoundRobin
             | Policy::HashClientId

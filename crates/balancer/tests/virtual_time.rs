@@ -13,7 +13,7 @@ const REFUSER_NS: u64 = 10 * MS;
 /// How a worker treats messages.
 #[derive(Clone, Copy, PartialEq)]
 enum Work {
-    /// Finishes each after so many ns of work, one at a time, and then acknowledges it.
+    /// Finishes each message after this number of ns of work, one at a time, and then acknowledges it.
     Honest(u64),
     /// Finishes none; reports an empty queue and a microsecond per message. Acknowledges the first few at once.
     Swallow { acknowledges: usize },

@@ -59,7 +59,7 @@ counters! {
     handoffs,
     /// Those that were dropped, since the inbox of that thread was full.
     handoffs_dropped,
-    /// Messages of senders without a connection, besides CONNECT and SEARCHGW.
+    /// Messages of senders without a connection, except CONNECT and SEARCHGW.
     unknown_senders,
     /// Envelopes of senders that are no configured forwarders.
     unknown_forwarders,
@@ -128,7 +128,7 @@ impl Counters {
         self.malformed[index].fetch_add(1, Relaxed);
     }
 
-    /// Publishes what the peers of a thread counted so far.
+    /// Publishes the counts of a thread's peers so far.
     pub(crate) fn publish_output(&self, output: &Output) {
         for ((_, count), shown) in output.drops.iter().zip(&self.dropped) {
             shown.store(count, Relaxed);

@@ -317,7 +317,7 @@ impl Dtls {
         let take = |queue: &mut VecDeque<(SocketAddr, u64)>, is_proven: bool| {
             while let Some((address, number)) = queue.pop_front() {
                 let handshake = slots.get(&address).and_then(|slot| slot.handshake.as_ref());
-                // One that is proven meanwhile is in the other queue too.
+                // A handshake that was proven since is in the other queue too.
                 if handshake.is_some_and(|found| found.number == number && found.session.is_proven() == is_proven) {
                     return Some(address);
                 }

@@ -96,7 +96,7 @@ impl Gateway {
             let counters = Arc::new(Counters::default());
             let failed = |error| StartError::Listen { address: listener.address, error };
             let socket = udp::open(started.address, threads > 1, listener.receive_buffer_bytes).map_err(failed)?;
-            // The port of the first socket is that of all.
+            // All sockets share the port of the first one.
             started.address = socket.local_addr().map_err(failed)?;
             discovery::prepare(&socket, &listener).map_err(in_multicast)?;
             let runtime =

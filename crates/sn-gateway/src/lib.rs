@@ -1,6 +1,6 @@
 //! MQTT-SN gateway over UDP, before any MQTT broker.
 //!
-//! Each client is a [`tenbin_sn::GatewayPeer`] with a byte stream of its own to the broker, its [`Upstream`]: a TCP
+//! Each client is a [`tenbin_sn::GatewayPeer`] with a byte stream to the broker, its [`Upstream`]: a TCP
 //! connection, or a pipe in memory to a broker in the same process.
 //!
 //! ```no_run

@@ -51,7 +51,7 @@ struct Second {
 
 /// An event in millionths.
 const EVENT: u64 = 1_000_000;
-/// Events that may come at once, if the bound allows so many in a second.
+/// Events that may come at once, if the bound allows this number in a second.
 const BURST: u32 = 100;
 
 /// Addresses counted in one second. Further ones share one count.
@@ -69,7 +69,7 @@ impl Limits {
             cookies: rate(listener.connects_per_second, 0),
             #[cfg(feature = "dtls")]
             handshakes: rate(listener.connects_per_second, listener.connects_per_second_per_address),
-            // An answer costs as much as a CONNECT that is accepted.
+            // An answer costs the same as a CONNECT that is accepted.
             unknown_answers: rate(listener.connects_per_second, listener.unknown_answers_per_second),
             publishes: rate(listener.publishes_per_second, 0),
             minus_one: rate(listener.qos_minus_one_per_second, listener.qos_minus_one_per_second_per_address),

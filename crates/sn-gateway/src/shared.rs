@@ -47,8 +47,8 @@ const NAME_END: char = '\u{1F}';
 pub(crate) struct NoIdentity;
 
 impl Shared {
-    /// Name of a client's stored state: that of another identity is not its own. With credentials there is none, as
-    /// nobody knows at CONNECT who the client is.
+    /// Name of a client's stored state, which contains the identity, so that other identities do not get the state. With
+    /// credentials there is none, because the user is unknown at CONNECT.
     pub(crate) fn state_name(&self, client_id: &Text, identity: Option<&Identity>) -> Option<Text> {
         if self.config.listener.credentials {
             return None;

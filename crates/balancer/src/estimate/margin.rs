@@ -61,7 +61,7 @@ pub(crate) fn in_sixteenths(units: u8, concurrency: u64) -> u32 {
 /// Units of a processing time.
 const UNIT: u8 = 1 << UNIT_SHIFT;
 const UNIT_SHIFT: u32 = 4;
-/// Largest margin: half a processing time. It is also that of a member without reports.
+/// Largest margin: half a processing time. It is also the margin of a member without reports.
 pub(crate) const MOST: u8 = UNIT / 2;
 /// A larger error counts as this.
 const ERROR_MAX: f64 = 2.0;

@@ -1,4 +1,4 @@
-//! Input of an estimate besides the evidence itself, and its output for the clock.
+//! Input of an estimate in addition to the evidence, and its output for the clock.
 
 /// The hot fields of a client at the moment of the evidence.
 #[derive(Clone, Copy, Debug, Default)]

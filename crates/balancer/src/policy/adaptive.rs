@@ -59,7 +59,7 @@ pub(crate) struct Weight {
     pub(crate) service: u64,
 }
 
-/// Returns the slot with the shortest wait among those of the best availability. With more than [`SCAN_MAX`] slots, it
+/// Returns the slot with the shortest wait among the slots of the best availability. With more than [`SCAN_MAX`] slots, it
 /// compares a random few. `None` if the group is empty.
 pub(crate) fn choose(seats: &Seats, view: &View, dispatch: &Dispatch, rng: &mut Rng) -> Option<Sighting> {
     choose_by(Seats::next_turn, seats, view, dispatch, rng)
@@ -134,7 +134,7 @@ pub(crate) fn weigh(hot: &Hot, view: &View, now: u64) -> Weight {
     }
     let mut wait = finish.saturating_sub(arrival);
     if view.has_concurrency {
-        // It can begin with as many messages at once. Without acknowledgements nobody knows how many it works on.
+        // It can begin with `concurrency` messages at once. Without acknowledgements the number in work is unknown.
         let at_once = hot.concurrency().saturating_sub(1).saturating_mul(service);
         wait = wait.saturating_sub(if flags & flag::ACK_MODE == 0 { at_once / 2 } else { at_once });
     }
@@ -204,7 +204,7 @@ fn without_acks(hot: &Hot, flags: u8, view: &View, arrival: u64, finish: u64, se
 #[inline(never)]
 fn unknown(hot: &Hot, view: &View) -> (u64, u64) {
     let (mean_ns, sent) = (view.mean_ns, hot.sent());
-    // Among members of known speed a newcomer may be the slowest. Until its first reports may arrive, it gets messages
+    // Among members of known speed a new member may be the slowest. Until its first reports may arrive, it gets messages
     // only if others would have to wait.
     let is_new = sent < NEWCOMER_MESSAGES && hot.marks() & mark::NEWCOMER != 0;
     // A member that never gives evidence may be slow, and nothing would show it.
@@ -220,7 +220,7 @@ fn class_penalty(class: u64, view: &View) -> u64 {
     view.floor_ns() << CLASSES >> ((highest_class(view) - class) / CLASS_STEP)
 }
 
-/// Returns the class 22 above that of the mean, rounded so that half a class counts as a whole one.
+/// Returns the class 22 above the class of the mean, rounded so that half a class counts as a whole one.
 #[inline(always)]
 fn highest_class(view: &View) -> u64 {
     view.class + CLASSES * CLASS_STEP + CLASS_STEP / 2 - 1

@@ -2,7 +2,7 @@
 
 use crate::{group_view::View, hot::Hot, rng::Rng, seats::Seats};
 
-/// Draws a slot from those of the best availability. `None` if the group is empty.
+/// Draws a slot from the slots of the best availability. `None` if the group is empty.
 ///
 /// One scan: each candidate replaces the one kept so far, with the probability of its speed divided by the sum of all
 /// speeds up to its own.

@@ -4,7 +4,8 @@ use std::hint::select_unpredictable;
 
 use crate::{load::MemberLoad, pick::Choice, seats::Seats, sync::Relaxed};
 
-/// Returns the slot of the least cost among those of the best availability, of equal ones that with the oldest turn.
+/// Returns the slot of the least cost among the slots of the best availability; of equal ones, the one with the oldest
+/// turn.
 /// `None` if the group is empty. Costs are limited to 2^62.
 #[inline(always)]
 pub(crate) fn choose(seats: &Seats, cost: impl Fn(&MemberLoad) -> u64) -> Option<Choice> {

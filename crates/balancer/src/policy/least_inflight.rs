@@ -2,8 +2,8 @@
 
 use crate::{load::MemberLoad, pick::Choice, policy::least, seats::Seats};
 
-/// Returns the slot with the fewest outstanding messages among those of the best availability, of equal ones that with
-/// the oldest turn. `None` if the group is empty.
+/// Returns the slot with the fewest outstanding messages among the slots of the best availability; of equal ones, the
+/// one with the oldest turn. `None` if the group is empty.
 pub(crate) fn choose(seats: &Seats) -> Option<Choice> {
     least::choose(seats, |load: &MemberLoad| load.hot().outstanding().messages)
 }

@@ -7,7 +7,8 @@
 
 use crate::{load::MemberLoad, nanos::Nanos, pick::Choice, policy::least, seats::Seats};
 
-/// Returns the slot of the least cost among those of the best availability, of equal ones that with the oldest turn.
+/// Returns the slot of the least cost among the slots of the best availability; of equal ones, the one with the oldest
+/// turn.
 /// `None` if the group is empty.
 pub(crate) fn choose(seats: &Seats, now: Nanos) -> Option<Choice> {
     least::choose(seats, |load: &MemberLoad| cost(load, now))

@@ -39,9 +39,9 @@ pub enum Policy {
     /// For workers with known and constant capacities that send no reports. Costs a scan over all members.
     WeightedRoundRobin,
     /// `random`: any candidate, with equal chances (a baseline of thesis §5). Considers one member in the common case,
-    /// and all of them if that one is not ready.
+    /// and all of them if this member is not ready.
     Random,
-    /// `sticky`: a publisher stays with its first, random member until that one leaves, goes offline or drains. While
+    /// `sticky`: a publisher stays with its first, random member until the member leaves, goes offline or drains. While
     /// it is full, others help out. The same as EMQX's `sticky`, for caches by publisher that can be rebuilt. Ignores
     /// load. Costs a search for the member's id, and 32 KiB per group: publishers share 4096 slots.
     Sticky,

@@ -2,7 +2,7 @@
 
 use crate::{load::Availability, rng::Rng, seats::Seats};
 
-/// Draws a slot from those of the best availability. `None` if the group is empty.
+/// Draws a slot from the slots of the best availability. `None` if the group is empty.
 pub(crate) fn choose(seats: &Seats, rng: &mut Rng) -> Option<usize> {
     draw(seats, rng.below(seats.loads().len()), NOBODY, rng)
 }

@@ -17,7 +17,7 @@ pub(crate) fn spread(identity: u64) -> u64 {
 
 /// Returns the first preference of `key` among the slots of the best availability. `None` if the group is empty.
 ///
-/// `identities`: those of the slots, in their order, each [`spread`].
+/// `identities`: the identities of the slots, in their order, each [`spread`].
 pub(crate) fn choose(seats: &Seats, identities: &[u64], key: u64) -> Option<usize> {
     let (mut best, mut best_index) = (u64::MAX, None);
     for (index, (load, identity)) in seats.loads().iter().zip(identities).enumerate() {

@@ -4,7 +4,7 @@ use std::hint::select_unpredictable;
 
 use crate::{pick::Choice, seats::Seats, sync::Relaxed};
 
-/// Returns the slot with the oldest turn among those of the best availability. `None` if the group is empty.
+/// Returns the slot with the oldest turn among the slots of the best availability. `None` if the group is empty.
 ///
 /// Compares turns, not the instants of the last sends: those are shared with the client's other groups, and equal for
 /// all messages of a batch.

@@ -13,7 +13,7 @@ use std::hint::select_unpredictable;
 
 use crate::{load::MemberLoad, nanos::Nanos, pick::Choice, seats::Seats, sync::Relaxed};
 
-/// Returns the slot with the highest score among those of the best availability. `None` if the group is empty.
+/// Returns the slot with the highest score among the slots of the best availability. `None` if the group is empty.
 ///
 /// One scan is enough, unless some members with pending work have no t_p while others do. Then all are scored again
 /// with the mean.

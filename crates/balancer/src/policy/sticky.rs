@@ -1,4 +1,4 @@
-//! Sticky: a publisher stays with its first, random member until that one is gone.
+//! Sticky: a publisher stays with its first, random member until the member is gone.
 
 use std::sync::Arc;
 

@@ -111,8 +111,8 @@ pub(crate) fn pick(seats: &Seats, strides: &Strides) -> Option<usize> {
     Some(seen.index)
 }
 
-/// Returns the member due first among those of the best availability, of equal ones the first in join order. `None` if
-/// the group is empty.
+/// Returns the member due first among the members of the best availability, of equal ones the first in join order.
+/// `None` if the group is empty.
 pub(crate) fn choose(seats: &Seats, strides: &Strides) -> Option<Seen> {
     let (mut best_key, mut best_index) = (u64::MAX, None);
     for (index, (load, stride)) in seats.loads().iter().zip(&strides.members).enumerate() {

@@ -31,7 +31,7 @@ macro_rules! listener {
 listener! {
     /// UDP address.
     address: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 10_000)),
-    /// Threads, each with a socket of its own at the same address.
+    /// Threads, each with a separate socket at the same address.
     #[serde(deserialize_with = "within::<1, 64, _, _>")]
     threads: usize = 1,
     /// Bytes of the kernel's buffer for received datagrams; the system may bound it.

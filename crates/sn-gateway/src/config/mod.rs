@@ -53,7 +53,7 @@ pub struct Config {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BrokerTls {
-    /// PEM file with the authorities of the broker's certificate; none = those of the system.
+    /// PEM file with the authorities of the broker's certificate; none = the system's authorities.
     pub ca: Option<PathBuf>,
     /// PEM file with the gateway's certificate, if the broker asks for one.
     pub certificate: Option<PathBuf>,
@@ -112,7 +112,7 @@ impl Config {
     }
 
     /// Configuration of a listener of a broker, whose clients reach it through memory, without Keep Alive: `keys` are
-    /// those of the table `[listener]` without `address`.
+    /// the keys of the table `[listener]` without `address`.
     ///
     /// # Errors
     /// The first unknown or illegal key.

@@ -56,7 +56,7 @@ pub(crate) struct PeerWaker {
 
 /// Memory of handed off datagrams in one inbox. Further ones are dropped, as by a full socket.
 const HANDOFF_BYTES_MAXIMUM: usize = 1 << 20;
-/// Memory of a handoff besides its datagram.
+/// Memory of a handoff without its datagram.
 const HANDOFF_OVERHEAD: usize = 128;
 
 impl Inbox {

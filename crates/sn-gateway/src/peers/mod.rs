@@ -149,7 +149,7 @@ impl Peers {
         self.of_address.get(&address).copied().unwrap_or(0)
     }
 
-    /// Adds a peer, which `make` makes from its key. Nobody else has its address and client id.
+    /// Adds a peer, which `make` makes from its key. No other peer has its address and client id.
     pub(crate) fn add(&mut self, make: impl FnOnce(Key) -> Peer) -> Key {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());

@@ -1,4 +1,4 @@
-//! The file of states: appended by a thread of its own, and rewritten when most of it is obsolete.
+//! The file of states: appended by a separate thread, and rewritten when most of it is obsolete.
 //!
 //! ```text
 //!   record: length of the rest (4) | CRC-32C of the rest (4) | length (2), client id | state; without state: forgotten
@@ -28,7 +28,7 @@ pub struct StateError {
 /// A record to append.
 pub(super) struct Change(Vec<u8>);
 
-/// Appends records on a thread of its own.
+/// Appends records on a separate thread.
 pub(super) struct Writer {
     changes: SyncSender<Command>,
     thread: Mutex<Option<JoinHandle<()>>>,

@@ -16,7 +16,7 @@ use tenbin_sn::{ClientState, Gateway, GatewayPeer};
 pub use file::StateError;
 use file::{Change, Writer};
 
-/// States of clients that are not connected, and the file with those of all clients.
+/// States of clients that are not connected, and the file with the states of all clients.
 pub(crate) struct States {
     absent: Mutex<Absent>,
     /// Clients without topics and Will, in memory alone: they may have sessions at the broker `[SN-ADDRESS-8]`.
@@ -44,7 +44,7 @@ struct Stored {
     number: u64,
 }
 
-/// Places in [`Absent::ages`] of taken states, besides one for each state, before they are removed.
+/// Places in [`Absent::ages`] of taken states, in addition to one for each state, before they are removed.
 const SPARE_AGES: usize = 1024;
 
 impl States {

@@ -63,7 +63,7 @@ impl Thread {
         self.opened = messages;
     }
 
-    /// Parts a peer from an address that has a new session of DTLS, unless it is that of its client.
+    /// Parts a peer from an address that has a new session of DTLS, unless the session belongs to the peer's client.
     fn part(&mut self, key: Key) {
         let Some(peer) = self.peers.get_mut(key) else { return };
         let identity = self.socket.identity(peer.address.socket);

@@ -23,7 +23,7 @@ use crate::peers::{Address, Handoff, Home, Origin};
 /// Addresses whose home and client are on different threads.
 #[derive(Default)]
 pub(super) struct Elsewhere {
-    /// Addresses of this home that another thread serves. There are at most as many as guests and handoffs under way.
+    /// Addresses of this home that another thread serves. Each belongs to a guest or a handoff under way.
     away: HashMap<Address, Away, FxBuildHasher>,
     /// Addresses of other homes that this thread serves.
     guests: HashMap<Address, Home, FxBuildHasher>,

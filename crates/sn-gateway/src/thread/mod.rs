@@ -189,7 +189,7 @@ impl Thread {
         }
     }
 
-    /// Wakes peers whose time has come.
+    /// Wakes peers that are due.
     fn wake_due(&mut self) {
         let mut due = Vec::new();
         self.wheel.advance(self.now, &mut due);
@@ -214,7 +214,7 @@ impl Thread {
         }
     }
 
-    /// Repeats handshakes of DTLS whose time has come.
+    /// Repeats handshakes of DTLS that are due.
     fn keep_dtls(&mut self) {
         let peers = &self.peers;
         let has_client = |socket| peers.find(Origin { socket, local: None, node: None }).is_some();
@@ -250,7 +250,7 @@ impl Thread {
             let save_at = (is_unsaved && !may_save).then(|| self.now + SAVE_PAUSE);
             if let Some(deadline) = [peer.machine.poll_timeout(), save_at].into_iter().flatten().min() {
                 self.wheel.arm(&mut peer.alarm, key, deadline);
-                // Up to a slot early: then the wheel wakes nobody, and says when it will.
+                // Up to a slot early: then the wheel wakes no peer, and gives the next time.
                 self.next_alarm = Some(self.next_alarm.map_or(deadline, |next| next.min(deadline)));
             }
             if peer.is_held && peer.machine.accepts_packets() {

@@ -17,7 +17,7 @@ use crate::upstream::{Stream, close};
 
 /// Reads of one peer in a lap.
 const READS_PER_LAP: usize = 2;
-/// Bytes of the broker's packets besides the payload of a PUBLISH. Longer ones end the connection.
+/// Bytes of the broker's packets without the payload of a PUBLISH. Longer ones end the connection.
 const PACKET_BYTES_MAXIMUM: u32 = 1 << 20;
 
 /// Entries of closed streams before they are removed, and one more for each stream that closes.

@@ -29,7 +29,7 @@ pub(super) struct Takeover {
 enum Credentials {
     NotAsked,
     Awaited,
-    /// AUTH, with those of the peer.
+    /// AUTH, with the credentials of the peer.
     Equal(Vec<u8>),
 }
 
@@ -77,8 +77,8 @@ impl Thread {
         self.handle_of_peer(key, origin, message, size);
     }
 
-    /// Asks the peer that has the client id whether it is there; its answer decides. With credentials, those of the peer
-    /// come first.
+    /// Asks the peer that has the client id whether it is there; its answer decides. If credentials are required, they must
+    /// equal the peer's first.
     pub(super) fn take_over(&mut self, old: Key, origin: Origin<'_>, connect: &Connect<'_>, size: usize) {
         let identity = self.socket.identity(origin.socket);
         let Some(peer) = self.peers.get_mut(old) else { return };
@@ -230,7 +230,7 @@ impl Thread {
                 self.takeovers.swap_remove(index);
             let origin = address.origin();
             self.elsewhere.vacate(&address);
-            // Another client may have come to the address meanwhile.
+            // Another client may be at the address now.
             if self.socket.identity(origin.socket).is_some() {
                 continue;
             }

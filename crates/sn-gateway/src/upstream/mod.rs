@@ -44,7 +44,7 @@ type Accept = dyn Fn(MemoryStream, &ClientOrigin) + Send + Sync;
 /// Where a client comes from.
 #[derive(Debug, Clone)]
 pub struct ClientOrigin {
-    /// Its address, or that of its forwarder.
+    /// Its address, or its forwarder's address.
     pub address: SocketAddr,
     /// Its identity, if it has proven one by DTLS.
     pub identity: Option<Box<Identity>>,
@@ -82,7 +82,7 @@ impl Upstream {
     }
 
     /// Opens a stream after the end of the client's last one: the broker must see its DISCONNECT first, even if the
-    /// client leaves meanwhile.
+    /// client leaves before.
     pub(crate) fn reopen(&self, client: ClientOrigin, last: Option<(Stream, WriteBuffer)>) -> Opening {
         let upstream = self.clone();
         let closing = last.map(|(stream, rest)| tokio::spawn(close(stream, rest)));

@@ -224,7 +224,7 @@ fn qos_minus_one_needs_no_connection_and_has_a_rate() {
     assert!(client.is_silent());
 }
 
-/// Nobody knows whether the session of the one that waits is a new one.
+/// It is unknown whether the waiting client's session is new.
 #[test]
 fn client_that_waits_for_the_broker_makes_no_room() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");

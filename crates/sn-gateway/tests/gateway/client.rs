@@ -24,7 +24,7 @@ impl Client {
         Self::at("127.0.0.1", gateway)
     }
 
-    /// A client with an IP address of its own.
+    /// A client with a separate IP address.
     pub(crate) fn at(address: &str, gateway: SocketAddr) -> Self {
         let socket = UdpSocket::bind((address, 0)).expect("a free port");
         socket.connect(gateway).expect("an address");

@@ -16,7 +16,7 @@ use tenbin_sn_gateway::{Config, Gateway};
 use crate::client::{PATIENCE, gateway, wait_for};
 use crate::fake_broker::{Event, FakeBroker};
 
-/// A client with DTLS on a socket of its own.
+/// A client with DTLS on a separate socket.
 struct Secured {
     socket: UdpSocket,
     session: Session,

@@ -69,7 +69,7 @@ impl FakeBroker {
         self.events.try_recv().ok()
     }
 
-    /// The next packet besides CONNECT.
+    /// The next packet other than CONNECT.
     pub(crate) fn packet(&self) -> Packet {
         loop {
             if let Event::Packet(packet) = self.event() {

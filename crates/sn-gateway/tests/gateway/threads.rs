@@ -138,7 +138,7 @@ fn sleeper_returns_by_connect_at_an_address_of_another_thread() {
     assert!(matches!(new.receive(), Message::PubAck(PubAck { code: ReturnCode::Accepted, .. })));
     new.disconnect();
     wait_for_gauge(&gateway, "clients", 0);
-    // Its home serves the address from now on, whatever the client id.
+    // Its home serves the address from now on, for any client id.
     assert_eq!(new.connect("sleeper", false), ReturnCode::Accepted);
     new.disconnect();
     assert_eq!(new.connect("another", true), ReturnCode::Accepted);

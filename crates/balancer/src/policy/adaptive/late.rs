@@ -14,8 +14,8 @@ use crate::{estimate::flag, group_view::View, hot::Hot, log2::log2_q16, seats::S
 
 /// Returns the best slot among those that can begin with the message now; `None` if the message should wait.
 ///
-/// `waiting`: messages that wait besides this one. If they are half as many as the members, the best member gets one
-/// message more than it can begin with, so that it is not idle until the next one arrives.
+/// `waiting`: messages that wait, without this one. If they are at least half the number of members, the best member gets
+/// one message more than it can begin with, so that it is not idle until the next message arrives.
 pub(crate) fn choose(seats: &Seats, view: &View, waiting: usize, now: u64) -> Option<Sighting> {
     let (mut ready, mut best) = (Best::NONE, Best::NONE);
     let (mut doubtful_ready, mut doubtful_best) = (Best::NONE, Best::NONE);
