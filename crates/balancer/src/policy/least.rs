@@ -5,8 +5,7 @@ use std::hint::select_unpredictable;
 use crate::{load::MemberLoad, pick::Choice, seats::Seats, sync::Relaxed};
 
 /// Returns the slot of the least cost among the slots of the best availability; of equal ones, the one with the oldest
-/// turn.
-/// `None` if the group is empty. Costs are limited to 2^62.
+/// turn. `None` if the group is empty. Costs are limited to 2^62.
 #[inline(always)]
 pub(crate) fn choose(seats: &Seats, cost: impl Fn(&MemberLoad) -> u64) -> Option<Choice> {
     // No member has this merit: costs stay below their maximum.

@@ -8,8 +8,7 @@
 use crate::{load::MemberLoad, nanos::Nanos, pick::Choice, policy::least, seats::Seats};
 
 /// Returns the slot of the least cost among the slots of the best availability; of equal ones, the one with the oldest
-/// turn.
-/// `None` if the group is empty.
+/// turn. `None` if the group is empty.
 pub(crate) fn choose(seats: &Seats, now: Nanos) -> Option<Choice> {
     least::choose(seats, |load: &MemberLoad| cost(load, now))
 }
