@@ -351,7 +351,7 @@ fn reload(broker: &Broker, arguments: &BrokerArgs) {
             service_manager::ready("serving clients");
         }
         Err(error) => {
-            tracing::error!("reload failed, the old rules stay: {error}");
+            tracing::error!(%error, "reload failed: keeping the old configuration");
             service_manager::ready("serving clients; the last reload failed, see the log");
         }
     }

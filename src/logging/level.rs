@@ -44,10 +44,10 @@ impl LogLevel {
             Some(client) => state.client = Some((format!("{client:?}"), level)),
             None => state.all = level,
         });
-        tracing::info!(%level, client, "an operator changed the level of the log");
+        tracing::info!(%level, client, "log level changed by an operator");
         let Some(span) = span else { return };
         let Ok(runtime) = Handle::try_current() else {
-            tracing::error!("the level of the log stays: nothing ends it");
+            tracing::error!(%level, reason = "no runtime to end it", "log level changed without an end");
             return;
         };
         let this = Arc::clone(self);
@@ -55,7 +55,7 @@ impl LogLevel {
             tokio::time::sleep(span).await;
             if this.state().changes == number {
                 this.change(|state| (state.all, state.client) = (state.given, None));
-                tracing::info!("the level of the log is as before");
+                tracing::info!("log level restored");
             }
         });
         let before = self.state().back.replace(back.abort_handle());

@@ -1,5 +1,5 @@
-//! The dashboard: a page with its script and style sheet. They know nothing of this broker, so that anybody may read
-//! them; all figures come from `/api/v1`.
+//! The dashboard: a page with its script and style sheet. They contain nothing of this broker, so that reading them needs
+//! no token; all figures come from `/api/v1`.
 
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};

@@ -251,7 +251,7 @@ async fn serve(stream: Box<dyn Duplex>, peer: Option<SocketAddr>, router: Router
                 tracing::debug!(%peer, %error, "admin: connection ended");
             }
         }
-        () = evicted => tracing::info!(%peer, "admin: a connection without a token makes room for another one"),
+        () = evicted => tracing::info!(%peer, "admin: evicted a connection without a token"),
     }
 }
 

@@ -94,10 +94,10 @@ impl Tokens {
             match read(file) {
                 Ok(again) => *known = again,
                 Err(_) if is_missing(file) => {
-                    tracing::warn!(file = %file.display(), "admin: the file of tokens is gone, and its tokens with it");
+                    tracing::warn!(file = %file.display(), "admin: token file removed: its tokens are invalid");
                     *known = (None, Vec::new());
                 }
-                Err(error) => tracing::error!(%error, "admin: the old tokens stay"),
+                Err(error) => tracing::error!(%error, "admin: cannot read the token file: keeping the old tokens"),
             }
         }
         let of_file = known.1.iter().filter(|(_, known)| is_it(known)).map(|(role, _)| *role).max();

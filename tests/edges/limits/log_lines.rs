@@ -134,8 +134,8 @@ const WITHOUT_PEER: [&str; 11] = [
     "two messages under way have one identifier",
     "cannot use the fetched keys",
     "cannot fetch the keys",
-    "the file of tokens is gone",
-    "the old tokens stay",
+    "token file removed",
+    "keeping the old tokens",
 ];
 
 #[test]

@@ -153,7 +153,7 @@ impl Program {
         }
     }
 
-    /// A program that has ended is told by the thread that reads its lines.
+    /// Writes a line to the program. The thread that reads its lines reports the end of the program.
     fn say(&self, line: &str) {
         if let Some(input) = lock(&self.input).as_mut() {
             let _ = input.write_all(line.as_bytes());
