@@ -7,7 +7,7 @@
 //!
 //! Each thread has its part of the publishers and members, like the broker's threads, but no sockets. A publisher's
 //! messages go to members on all threads. The figure is messages per second that members have taken out of their
-//! queues. Rounds with one and with several threads alternate; the ratio is that of the medians of one run.
+//! queues. Rounds with one and with several threads alternate; the ratio compares the medians of one run.
 
 #![allow(clippy::disallowed_methods, reason = "a bench reads the clock")]
 #![allow(clippy::print_stdout, reason = "and prints what it finds")]

@@ -159,7 +159,7 @@ impl BrokerBuilder {
     /// Adds policies of the program's own for share groups. [`Config::parse_for`] reads their names in `policy` and
     /// `shadow`; in code, [`Config::policy`] and a [`ShareRule`](crate::config::ShareRule) take the results of [`Choosers::add`].
     ///
-    /// A chooser that panics chooses nobody, so that [`Policy::Adaptive`](crate::Policy::Adaptive) chooses.
+    /// A chooser that panics chooses no member, so that [`Policy::Adaptive`](crate::Policy::Adaptive) chooses.
     #[must_use]
     pub fn choosers(mut self, choosers: Choosers) -> Self {
         self.hooks.set_choosers(choosers);

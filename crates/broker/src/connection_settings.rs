@@ -11,7 +11,7 @@ use crate::values::Rate;
 #[derive(Debug)]
 pub(crate) struct ConnectionSettings(ArcSwap<HashMap<Arc<str>, ListenersOwn>>);
 
-/// Settings of the connections of one listener. A connection keeps those of its begin.
+/// Settings of the connections of one listener. A connection keeps its first settings.
 #[derive(Debug, Clone, Copy)]
 struct ListenersOwn {
     report_carriers: ReportCarriers,

@@ -4,7 +4,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Raises the process's soft limit of file descriptors to its hard limit. Returns it; `None` = no limit.
 ///
-/// A broker of its own process should call it before it starts: the soft limit is 1,024 on most systems. A program that
+/// A broker in a separate process should call it before it starts: the soft limit is 1,024 on most systems. A program that
 /// calls `select` must not.
 ///
 /// # Errors

@@ -18,7 +18,7 @@ pub trait Gateways: fmt::Debug + Send + Sync + 'static {
     /// Checks the settings of a listener, without opening it.
     ///
     /// # Errors
-    /// A line that names the key and what is wrong with it.
+    /// A line that names the key and its error.
     fn check(&self, listener: &Listener) -> Result<(), String>;
 
     /// Opens a listener. It passes its clients' streams to `entrance`, and closes when it is dropped.

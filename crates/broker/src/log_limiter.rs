@@ -14,7 +14,7 @@ use crate::values::{Rate, TokenBucket, network};
 /// Bound on the log lines that peers cause, for each network address and in total.
 ///
 /// The subscriber that writes the log must call [`LogLimiter::allows`] for each line with the field `peer`, and
-/// [`LogLimiter::allows_kind`] for each other one. The broker logs the number of suppressed lines
+/// [`LogLimiter::allows_kind`] for all other lines. The broker logs the number of suppressed lines
 /// ([`BrokerBuilder::log_limiter`](crate::BrokerBuilder::log_limiter)).
 #[derive(Debug)]
 pub struct LogLimiter {

@@ -1,4 +1,4 @@
-//! Memory that clients occupy besides their queues, bounded in total and for each owner.
+//! Memory that clients occupy outside of their queues, bounded in total and for each owner.
 //!
 //! Each item kept for a client has a [`Charge`]. The charge counts in the [`Account`] of the client's owner and in
 //! [`Memory`]; dropping the charge releases it.
@@ -497,7 +497,7 @@ impl fmt::Display for Owner {
 
 /// Bytes that each session adds to its owner's maximum, up to half of the total.
 ///
-/// They cover the session itself and a few short subscriptions. The number of sessions has limits of its own, so any
+/// They cover the session itself and a few short subscriptions. The number of sessions has separate limits, so any
 /// number of honest clients can share one address.
 pub(crate) const SESSION_ALLOWANCE: usize = 4096;
 /// Bytes that each connected client adds to its owner's maximum for subscriptions, up to three quarters of the total.

@@ -153,7 +153,7 @@ metrics! {
     dropped_too_large: Counter => "publish/messages/dropped/too_large" as "tenbin_dropped_total" { reason = "too_large" },
     /// Queued QoS 1 and 2 messages now that connected clients may not receive: they wait for the right.
     messages_withheld: Gauge => "publish/messages/withheld" as "tenbin_messages_withheld",
-    /// Messages of share groups that went from a blocked member to another, and so may have come behind newer ones.
+    /// Messages of share groups that went from a blocked member to another, and so may be behind newer ones.
     messages_moved: Counter => "publish/messages/moved" as "tenbin_messages_moved_total",
     /// QoS 1 and 2 messages refused because a receiver's queue was over its limit, counted once per receiver.
     ///
@@ -194,7 +194,7 @@ impl Metrics {
         self.timings.get_or_init(Box::default);
     }
 
-    /// Measured times; `None` if nobody can read them.
+    /// Measured times; `None` if there is no reader.
     #[inline]
     pub(crate) fn timings(&self) -> Option<&Timings> {
         self.timings.get().map(|timings| &**timings)

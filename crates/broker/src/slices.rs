@@ -49,7 +49,7 @@ pub(crate) struct InTurn<F> {
 /// Work that waits for its turn.
 #[derive(Debug)]
 struct Ticket {
-    /// Its turn has come. Relaxed: one thread reads and writes it.
+    /// It has its turn. Relaxed: one thread reads and writes it.
     is_called: AtomicBool,
     waker: Mutex<Waker>,
 }
@@ -212,7 +212,7 @@ mod tests {
 
     use super::*;
 
-    /// Ends after so many `polls`.
+    /// Ends after this number of `polls`.
     fn work(polls: usize, done: Rc<Cell<usize>>) -> impl Future<Output = ()> {
         let mut left = polls;
         poll_fn(move |context| {

@@ -1,4 +1,4 @@
-//! A message needs no allocation of its own between sockets: buffers of a burst are reused for the next one.
+//! A message needs no separate allocation between sockets: buffers of a burst are reused for the next one.
 //!
 //! The remaining allocations are blocks of encoded packets, each shared by many messages.
 

@@ -52,7 +52,7 @@ impl Stage {
         meter.reset();
         let batch: Vec<u8> = (1..=case.batch).flat_map(|id| encoded(&publish(case.qos, id))).collect();
         let frame_bytes = batch.len() as u64 / u64::from(case.batch);
-        // Besides the messages: PUBACK; or PUBREC and PUBCOMP to publishers, and PUBREL to subscribers.
+        // In addition to the messages: PUBACK; or PUBREC and PUBCOMP to publishers, and PUBREL to subscribers.
         let answer_bytes = match case.qos {
             QoS::AtMostOnce => 0,
             QoS::AtLeastOnce => ACK_BYTES * case.messages(),

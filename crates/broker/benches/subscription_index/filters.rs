@@ -34,7 +34,7 @@ impl Plant {
         format!("site/{site}/line/{line}/sensor/{number}/{quantity}")
     }
 
-    /// Number of sensors on watched lines that have filters of their own.
+    /// Number of sensors on watched lines that have separate filters.
     pub(crate) fn sensors(&self) -> u64 {
         let of_places = LINES * (2 + QUANTITIES.len() as u64) + SITES * LINES * (2 + QUANTITIES.len() as u64);
         self.wildcards.saturating_sub(of_places) / 4

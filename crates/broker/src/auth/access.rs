@@ -90,7 +90,7 @@ impl Access {
         self.configured.bans()
     }
 
-    /// Replaces the bans besides those of the configuration. The caller tells the clients.
+    /// Replaces the bans that are not in the configuration. The caller tells the clients.
     #[cfg(feature = "admin")]
     pub(crate) fn set_further_bans(&self, bans: Vec<crate::config::Ban>) {
         self.configured.set_further_bans(bans);
@@ -188,5 +188,5 @@ impl fmt::Debug for Access {
 
 /// The ACL denies something, or a custom authorizer decides.
 const BY_ACL: u8 = 1;
-/// A client had rules of its own.
+/// A client had individual rules.
 const BY_TERMS: u8 = 2;

@@ -18,7 +18,7 @@ impl Authenticator for Chain {
         })
     }
 
-    /// Realms tell the users of the configuration from those of the custom authenticator.
+    /// Realms separate the users of the configuration from the custom authenticator's users.
     fn standing(&self, principal: &Principal) -> Standing {
         if self.rest.has_realm(principal) { self.rest.standing(principal) } else { self.first.standing(principal) }
     }

@@ -21,7 +21,7 @@ use crate::config::Ban;
 #[derive(Debug)]
 pub(crate) struct Configured {
     settings: ArcSwap<Settings>,
-    /// Bans besides those of the configuration.
+    /// Bans that are not in the configuration.
     further_bans: ArcSwap<Vec<Ban>>,
     passwords: Passwords,
 }
@@ -61,7 +61,7 @@ impl Configured {
         self.settings.load().bans.clone()
     }
 
-    /// Replaces the bans besides those of the configuration.
+    /// Replaces the bans that are not in the configuration.
     #[cfg(feature = "admin")]
     pub(super) fn set_further_bans(&self, bans: Vec<Ban>) {
         self.further_bans.store(Arc::new(bans));
@@ -78,7 +78,7 @@ impl Configured {
         source.map_or_else(|| "custom".into(), |source| Arc::clone(&source.name))
     }
 
-    /// Whether the client's realm is or was that of a source.
+    /// Whether the client's realm is or was a source's realm.
     pub(super) fn has_realm(&self, principal: &Principal) -> bool {
         self.settings.load().realms().iter().any(|known| known.realm == principal.identity.realm)
     }

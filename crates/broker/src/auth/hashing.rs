@@ -96,7 +96,7 @@ impl HashWorkers {
             }
             checked
         };
-        // In a task of its own: the caller's task may be scheduled late, and must not occupy a worker meanwhile.
+        // In a separate task: the caller's task may be scheduled late, and must not occupy a worker until then.
         let (workers, mut task) = (Arc::clone(self), JoinSet::new());
         task.spawn(async move {
             let turn = workers.turn(&listener, address).await?;

@@ -274,7 +274,7 @@ impl Cache {
 }
 
 impl Decision {
-    /// Memory besides its own size.
+    /// Memory in addition to the size of the value.
     fn bytes(&self) -> usize {
         match self {
             Self::Accept(Identity { user, terms, .. }) => {
@@ -296,7 +296,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 const REASON_MAX: usize = 200;
 /// Time in which a login has its turn. The request has as much.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Requests at a time, and logins that wait for their turn besides.
+/// Requests at a time, and further logins that wait for their turn.
 const REQUESTS_MAX: usize = 256;
 const WAITING_MAX: usize = 1024;
 /// Failures in a row after which no request is made for a time.
@@ -310,7 +310,7 @@ const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// Cached decisions, and their memory.
 const CACHED_MAX: usize = 100_000;
 const CACHED_BYTES_MAX: usize = 64 << 20;
-/// Memory of a cached decision besides its texts and rules: its place in a table that may be half full.
+/// Memory of a cached decision without its texts and rules: its place in a table that may be half full.
 const ENTRY_BYTES: usize = 2 * size_of::<([u8; 32], Cached)>();
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ impl PasswordFile {
         &self.shapes
     }
 
-    /// Returns a hash that takes as long to check as that of an existing user.
+    /// Returns a hash that takes as long to check as an existing user's hash.
     pub(super) fn decoy(&self) -> String {
         self.users.values().find_map(Secrets::hash).unwrap_or(DECOY).to_owned()
     }

@@ -76,7 +76,7 @@ fn parse(text: &str) -> Result<PasswordHash, String> {
     Ok(PasswordHash { function, salt, hash })
 }
 
-/// Reads version and parameters, as `v=19` and `m=19456,t=2,p=1`. `length`: that of the hash in bytes.
+/// Reads version and parameters, as `v=19` and `m=19456,t=2,p=1`. `length`: bytes of the hash.
 fn argon2id(version: &str, params: &str, length: usize) -> Result<Function, String> {
     let number = |text: Option<&str>, key: &str| {
         let value = text.and_then(|text| text.strip_prefix(key)?.strip_prefix('=')?.parse::<u32>().ok());

@@ -118,7 +118,7 @@ fn realms_of_labels(places: &[Place], known: &[KnownRealm]) -> HashMap<Arc<str>,
     realms
 }
 
-/// Earlier assignments of the same file, those of the same listener first.
+/// Earlier assignments of the same file; assignments of the same listener come first.
 fn of_this_file<'a>(place: &'a Place, known: &'a [KnownRealm]) -> impl Iterator<Item = &'a KnownRealm> {
     let of_this_file = known.iter().filter(|known| {
         let is_earlier = place.earlier.as_ref() == Some(&known.file) && known.listener == place.listener;
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn two_files_never_share_a_realm_by_default() {
         assert_eq!(after(&[&[("a", "pw", ""), ("b", "pw2", "")]]), ["pw", "pw2"]);
-        // A listener gets a file of its own: the realm stays with the file.
+        // A listener gets a separate file: the realm stays with the file.
         assert_eq!(after(&[&[("a", "pw", ""), ("b", "pw", "")], &[("a", "pw", ""), ("b", "pw2", "")]]), ["pw", "pw2"]);
         // Two listeners exchange their files: users keep their identity.
         let exchanged = after(&[&[("a", "pw", ""), ("b", "pw2", "")], &[("a", "pw2", ""), ("b", "pw", "")]]);

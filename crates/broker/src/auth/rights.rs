@@ -7,7 +7,7 @@ use tenbin_codec::{ReasonCode, Text, TopicFilter, TopicName};
 
 use super::{Access, Action, Identity, Principal, Standing};
 
-/// Rights of one session. Its user never changes; listener and credentials are those of the last connection.
+/// Rights of one session. Its user never changes; listener and credentials belong to the last connection.
 #[derive(Debug)]
 pub(crate) struct Rights {
     access: Arc<Access>,

@@ -65,7 +65,7 @@ pub enum AccessError {
     Source {
         /// Name of the entry.
         name: String,
-        /// What is wrong with it.
+        /// Reason why it is wrong.
         reason: String,
     },
     /// The listener of this name admits no clients: it has neither `anonymous` nor a source.

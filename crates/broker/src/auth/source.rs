@@ -19,7 +19,7 @@ pub(super) struct Source {
     pub(super) name: Arc<str>,
     /// Separates users of one name: see [`super::realms`].
     pub(super) realm: Arc<str>,
-    /// Index of its realm among those of the configuration.
+    /// Index of its realm among the configured realms.
     pub(super) place: usize,
     pub(super) kind: Kind,
 }

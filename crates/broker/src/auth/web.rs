@@ -35,7 +35,7 @@ pub(super) enum Fetched {
 }
 
 impl WebClient {
-    /// A client that trusts the system's authorities, and those of the PEM file `ca`.
+    /// A client that trusts the system's authorities and the authorities in the PEM file `ca`.
     ///
     /// # Errors
     /// The file cannot be read or has no certificate.
@@ -120,7 +120,7 @@ impl WebClient {
     }
 }
 
-/// The text of an error, with those of the errors below it.
+/// The text of an error, with the texts of the errors below it.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")

@@ -74,7 +74,7 @@ impl Batch {
         }
     }
 
-    /// Appends a run; `append` adds its packets to those of the other runs.
+    /// Appends a run; `append` adds its packets to the other runs' packets.
     pub(crate) fn add_run(&mut self, append: impl FnOnce(&mut Vec<u8>) -> Option<Run>) -> Option<Run> {
         let run = append(&mut self.packets)?;
         self.runs.push((self.deliveries.len(), run));

@@ -18,7 +18,7 @@ pub(crate) struct Booked {
 impl Booked {
     pub(crate) const NOTHING: Self = Self { messages: 0, bytes: 0 };
 
-    /// Bytes that the balancer books for a message with such a template: about those of its packet.
+    /// Bytes that the balancer books for a message with such a template: about the size of its packet.
     pub(crate) fn packet_bytes(template_bytes: usize) -> u32 {
         u32::try_from(template_bytes + PACKET_OVERHEAD).unwrap_or(u32::MAX)
     }

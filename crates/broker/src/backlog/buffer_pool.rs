@@ -2,7 +2,7 @@ use std::cell::RefCell;
 
 /// Pool of empty buffers of one thread, for reuse by the next burst.
 ///
-/// Freeing and allocating the memory for each burst costs as much as the burst itself.
+/// Freeing and allocating the memory for each burst would double the cost of the burst.
 #[derive(Debug)]
 pub(super) struct BufferPool<T>(RefCell<Vec<T>>);
 

@@ -161,7 +161,7 @@ impl Entries {
         taken
     }
 
-    /// Takes note that so many messages of [`Entries::take_below`] were there, of average size.
+    /// Takes note that this number of messages of [`Entries::take_below`] was there, of average size.
     pub(crate) fn count_removed(&mut self, messages: usize) {
         let average = self.bytes / self.messages.max(1) as u64;
         self.messages = self.messages.saturating_sub(messages);

@@ -17,7 +17,7 @@ use probe::Probe;
 
 /// The in-memory messages of one backlog: three FIFOs, drained in the order of their message numbers.
 ///
-/// QoS 0 has FIFOs of its own, to go on while the send quota blocks QoS 1 and 2 `[MQTT-4.9.0-3]`.
+/// QoS 0 has separate FIFOs, to go on while the send quota blocks QoS 1 and 2 `[MQTT-4.9.0-3]`.
 #[derive(Debug, Default)]
 pub(crate) struct Head {
     unacknowledged: Lane,

@@ -46,7 +46,7 @@ impl Lane {
 
     pub(super) fn push_front(&mut self, delivery: Delivery) {
         self.bytes += delivery.queued_bytes();
-        // Equal numbers are fine: a message that was put back is the oldest of its own lane.
+        // Equal numbers are fine: a message that was put back is the oldest of its lane.
         let number = self.front_number().map_or(0, |front| front.saturating_sub(1));
         self.deliveries.push_front(Numbered { number, delivery });
     }

@@ -96,7 +96,7 @@ impl Refill {
         self.retry.as_ref().and_then(|retry| retry.at).is_some_and(|at| at <= now)
     }
 
-    /// Ends the pause after a failed read, if its time has come.
+    /// Ends the pause after a failed read, if its time is over.
     pub(crate) fn end_pause(&mut self, now: Instant) {
         if let Some(retry) = &mut self.retry {
             retry.at.take_if(|at| *at <= now);
@@ -132,7 +132,7 @@ impl Refill {
             }
         }
         match last {
-            None if page.is_broken => {} // nobody knows what is there
+            None if page.is_broken => {} // the content is unknown
             last => entries.remove(&asked, last),
         }
         self.reading = None;

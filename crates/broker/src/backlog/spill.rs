@@ -43,7 +43,7 @@ impl Spill {
         self.entries.add(sequence, delivery.template.len());
     }
 
-    /// Adds a message at an offset of its own that it gets now. Its disk space must be booked.
+    /// Adds a message at a new offset. Its disk space must be booked.
     pub(crate) fn place(&mut self, sequence: Sequence, delivery: &mut Delivery, work: &mut DiskWork) {
         delivery.stored = Location::Transient(sequence).to_stored();
         self.add(sequence, delivery);
@@ -52,7 +52,7 @@ impl Spill {
         work.placed.push(delivery.clone());
     }
 
-    /// Whether there are offsets for so many messages that leave memory and have none.
+    /// Whether there are offsets for this number of messages that leave memory and have none.
     pub(crate) fn has_offsets_for(&self, messages: usize) -> bool {
         !self.holds_back() || self.reserved.end - self.reserved.start >= messages as u64
     }

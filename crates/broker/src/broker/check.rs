@@ -16,7 +16,7 @@ use crate::{Config, ConfigError};
 /// Result of a check of a configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConfigCheck {
-    /// What is wrong, a line each; empty = a broker would take it.
+    /// Errors, a line each; empty = a broker would take the configuration.
     pub errors: Vec<String>,
     /// Keys that differ from their defaults: key, default and value.
     pub differences: Vec<[String; 3]>,

@@ -94,7 +94,7 @@ pub(super) enum PrepareError {
 }
 
 impl OpenListener {
-    /// Warns of a listener that lets everybody in who reaches this machine.
+    /// Warns of a listener that admits every client that reaches this machine.
     fn warn_if_open(&self) {
         let beyond = |address: &SocketAddr| !address.ip().to_canonical().is_loopback();
         let addresses = self.sockets.iter().filter_map(ListeningSocket::ip);
@@ -171,7 +171,7 @@ impl Listeners {
                 listeners.push(PreparedListener::Same { at, door });
                 continue;
             }
-            // UDP has ports of its own, and sockets of the embedding program cannot be taken over.
+            // UDP has separate ports, and sockets of the embedding program cannot be taken over.
             let gateway = settings.transport.at_gateway();
             let has_address = |open: &OpenListener| {
                 open.settings.address == settings.address && open.settings.transport.at_gateway() == gateway

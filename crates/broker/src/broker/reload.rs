@@ -28,7 +28,7 @@ impl Parts {
         &self,
         read: impl FnOnce() -> Result<Config, ConfigError>,
     ) -> Result<Vec<NotTaken>, ReloadError> {
-        // First: what a waiting reload reads is as new as what it replaces.
+        // First, so that a waiting reload reads files at least as new as the settings that it replaces.
         let mut in_effect = self.in_effect.lock().unwrap_or_else(PoisonError::into_inner);
         let result = read().map_err(ReloadError::Config).and_then(|config| self.apply(config, &mut in_effect));
         self.is_reload_failed.store(result.is_err(), Ordering::Relaxed);

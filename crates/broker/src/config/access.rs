@@ -41,7 +41,7 @@ pub struct Listener {
     pub publishes_per_second: Option<u32>,
     /// Rights of a unix socket's file; `None` = 0660.
     pub mode: Option<FileMode>,
-    /// Group of a unix socket's file, by name or number; `None` = that of the process.
+    /// Group of a unix socket's file, by name or number; `None` = the process's group.
     pub group: Option<String>,
     /// Networks whose proxies tell by a PROXY header whose connection they pass on.
     #[serde(default)]

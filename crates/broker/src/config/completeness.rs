@@ -1,4 +1,4 @@
-//! Checks of a reload: a file that was emptied or cut must not open what was closed.
+//! Checks of a reload: an emptied or cut file must not open a closed door.
 //!
 //! A cut file lacks lines at its end, and is a valid file if it is cut between two tables. A key that an operator adds is
 //! taken; what protects something must not vanish by being left out.

@@ -97,7 +97,7 @@ fn value_like(shipped: &Value, text: &str) -> Value {
     }
 }
 
-/// Lets everybody in at all configured listeners.
+/// Admits all clients at all configured listeners.
 fn set_anonymous(table: &mut Table) {
     let listeners = table.get_mut("listeners").and_then(Value::as_array_mut).into_iter().flatten();
     for listener in listeners.filter_map(Value::as_table_mut) {

@@ -88,7 +88,7 @@ impl ConfigError {
         Self { file: None, line: None, message }
     }
 
-    /// The group of a `[[share]]` rule with `keep_seconds` cannot stand. `number`: that of the rule, from 1.
+    /// The group of a `[[share]]` rule with `keep_seconds` cannot stand. `number`: the rule's number, from 1.
     pub(super) fn cannot_stand(number: usize, reason: &str) -> Self {
         Self { file: None, line: None, message: format!("share: rule {number}: keep_seconds: {reason}") }
     }

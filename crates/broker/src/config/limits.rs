@@ -184,7 +184,7 @@ impl Config {
     }
 }
 
-/// Filters in one packet, whatever the bound on subscriptions.
+/// Filters in one packet, with any bound on subscriptions.
 const FILTERS_DECODED: u32 = 10_000;
 
 #[cfg(test)]
@@ -192,8 +192,8 @@ mod tests {
     use super::*;
     use crate::values::Bound;
 
-    /// Keys of bounds that refuse, drop and disconnect nothing: they slow down, are negotiated, or bound what the broker
-    /// keeps for itself.
+    /// Keys of bounds that refuse, drop and disconnect nothing: they slow down, are negotiated, or bound
+    /// memory of the broker itself.
     const WITHOUT_REFUSALS: [&str; 9] = [
         "connections.publishes_per_second",
         "connections.keep_alive_maximum_seconds",

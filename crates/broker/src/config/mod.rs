@@ -64,7 +64,7 @@ pub struct Config {
     /// Accepted carriers of load reports at the addresses of `listen`.
     #[serde(deserialize_with = "access::report_carriers", skip_serializing)]
     pub load_reports: ReportCarriers,
-    /// Listeners with their own settings, besides `listen`.
+    /// Listeners with their own settings, in addition to `listen`.
     #[serde(skip_serializing)]
     pub listeners: Vec<Listener>,
     /// Sources of the authentication chain.
@@ -91,7 +91,7 @@ pub struct Config {
     pub capabilities: Served,
     /// Limits of sessions.
     pub sessions: Sessions,
-    /// Limits of the memory that clients occupy besides queues and retained messages.
+    /// Limits of the memory that clients occupy outside of queues and retained messages.
     pub limits: Limits,
     /// Limits of the messages queued for a client.
     pub queue: Queue,

@@ -116,7 +116,7 @@ tables! {
         pub bytes_maximum: usize = 1 << 30,
     }
 
-    /// Bounds of the memory that clients occupy besides queues and retained messages.
+    /// Bounds of the memory that clients occupy outside of queues and retained messages.
     pub struct Limits {
         pub(super) bytes_maximum: Ranged<1024, 1_099_511_627_776> = Ranged(2 << 30),
         pub(super) user_bytes_maximum: Ranged<0, 1_099_511_627_776> = Ranged(256 << 20),
@@ -157,7 +157,7 @@ tables! {
         pub address: String = Admin::ADDRESS.to_owned(),
         /// File of tokens, see `tenbin admin token`; empty = none but the local operator's.
         pub tokens: PathBuf = PathBuf::new(),
-        /// Names of the server in `Host`, besides IP addresses and `localhost`.
+        /// Names of the server in `Host`, in addition to IP addresses and `localhost`.
         pub hosts: Vec<String> = Vec::new(),
     }
 
@@ -226,7 +226,7 @@ impl Store {
     }
 }
 
-/// Smallest bound with room for messages besides preallocated files.
+/// Smallest bound with room for messages beside preallocated files.
 const STORE_BYTES_MIN: u64 = 256 << 20;
 
 fn store_bytes<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Ranged<0, { 1 << 50 }>, D::Error> {

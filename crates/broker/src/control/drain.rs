@@ -77,7 +77,7 @@ struct Leaving {
 }
 
 impl Leaving {
-    /// Ends these connections at an even rate within the span, then those that began in between. A client that has come
+    /// Ends these connections at an even rate within the span, then those that began in between. A client that came
     /// back by another listener stays.
     async fn send_away(self, clients: Vec<(Arc<Client>, u32)>) {
         let (begun, total) = (Instant::now(), clients.len());

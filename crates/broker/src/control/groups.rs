@@ -250,7 +250,7 @@ impl Control {
         busiest.into_sorted_vec().into_iter().map(|ranked| ranked.of).collect()
     }
 
-    /// Looks at the arrivals of all groups, so that rates are known when somebody asks.
+    /// Looks at the arrivals of all groups, so that rates are known for the next request.
     pub(super) fn look_at_arrivals(&self) {
         let now = Instant::now();
         for group in self.shared.router.all_groups() {
@@ -313,7 +313,7 @@ fn scale(load: &GroupLoad, arrival: &Arrival, now: Instant) -> ScaleView {
     let by_speed = arrival.each_per_second.map(|each| (wanted / (UTILISATION * each)).ceil() as u64);
     let desired = match by_speed {
         _ if is_idle => Some(0),
-        // Somebody has to begin, for a speed to be known.
+        // One member has to begin, for a speed to be known.
         None if load.members == 0 && wanted > 0.0 => Some(1),
         Some(0) => Some(1),
         by_speed => by_speed,

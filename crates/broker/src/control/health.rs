@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use super::Control;
 use crate::lifecycle::BrokerState;
 
-/// Tasks on all worker threads that show whether these run their tasks. They exist only while somebody asks.
+/// Tasks on all worker threads that show whether these run their tasks. They exist only while the health is asked for.
 pub(super) struct Heartbeats {
     threads: Vec<Heartbeat>,
     begun: Instant,
@@ -23,7 +23,7 @@ struct Heartbeat {
 }
 
 impl Heartbeats {
-    /// Those of the broker's threads, or of the calling runtime if the broker has none.
+    /// Heartbeats of the broker's threads, or of the calling runtime if the broker has none.
     pub(super) fn new(shared: &BrokerState) -> Self {
         let runtimes = match &shared.threads {
             Some(threads) => threads.runtimes().cloned().collect(),

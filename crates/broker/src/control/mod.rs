@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   health    liveness of the threads, readiness for clients
-//!   metrics   all metrics of a scrape; process: those of the process
+//!   metrics   all metrics of a scrape; process: metrics of the process
 //!   clients   sessions: lists, figures, ends
 //!   groups    share groups: members, decisions, scale, drained members
 //!   messages  receivers of a topic, retained messages, publication
@@ -99,7 +99,7 @@ pub(crate) struct Control {
 pub(crate) type Difference = [String; 3];
 
 /// Begins to send clients away; returns the task that does it. The flag becomes true before a listener opens again: from
-/// then on the task sends nobody away.
+/// then on the task sends no client away.
 pub(crate) type SendAway<'a> = Box<dyn FnOnce(Arc<AtomicBool>) -> AbortHandle + 'a>;
 
 /// Why a drain does not begin.

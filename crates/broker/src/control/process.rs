@@ -21,7 +21,7 @@ pub(super) fn write(into: &mut Exposition, started_at: SystemTime) {
     add("process_virtual_memory_bytes", Kind::Gauge, "Virtual memory.", field(20));
     let resident = field(21).map(|pages| pages * rustix::param::page_size() as f64);
     add("process_resident_memory_bytes", Kind::Gauge, "Resident memory.", resident);
-    // Linux since 6.2 tells the number as the size of the directory, so that nobody has to count.
+    // Linux since 6.2 tells the number as the size of the directory, so that no count is needed.
     let descriptors =
         std::fs::metadata("/proc/self/fd").map(|directory| directory.len()).ok().filter(|&count| count > 0);
     add("process_open_fds", Kind::Gauge, "Open file descriptors.", descriptors.map(|count| count as f64));

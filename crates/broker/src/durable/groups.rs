@@ -18,7 +18,7 @@ pub(crate) struct KnownAge {
     pub(crate) end: Sequence,
 }
 
-/// What the store knows of the messages that wait with a group.
+/// Facts in the store about the messages that wait with a group.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct KnownWait {
     /// Seconds for which they wait, by the last rule with which the group stood; [`u32::MAX`] = for ever, `None` = it
@@ -67,7 +67,7 @@ impl GroupRecord {
 }
 
 impl Durable {
-    /// The queue of a share group that stores its messages from now on, and what the last run knew of messages there.
+    /// The queue of a share group that stores its messages from now on, and the last run's facts about messages there.
     ///
     /// Call it before the first subscription to the group is stored. State is written in the order in which it changes,
     /// so that the group is durable when any of its subscriptions is.

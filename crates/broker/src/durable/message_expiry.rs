@@ -105,17 +105,17 @@ impl MessageExpiry {
 
 #[cfg(test)]
 impl MessageClock {
-    /// The clock after so much time.
+    /// The clock after this time.
     pub(super) fn later(self, by: Duration) -> Self {
         Self { wall: self.wall.later(by), ..self }
     }
 
-    /// The clock after somebody has set it back.
+    /// The clock after it was set back.
     pub(super) fn set_back(self, by: Duration) -> Self {
         Self { wall: self.wall.set_back(by), ..self }
     }
 
-    /// The clock after somebody has set it forward.
+    /// The clock after it was set forward.
     pub(super) fn set_forward(self, by: Duration) -> Self {
         Self { wall: self.wall.set_forward(by), ..self }
     }

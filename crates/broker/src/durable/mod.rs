@@ -312,14 +312,14 @@ impl Durable {
         NonZeroU64::new(numbers.last).expect("it begins with 1 and does not come round")
     }
 
-    /// First offset of this run: above those of all earlier runs, whose highest offsets may be forgotten.
+    /// First offset of this run: above the offsets of all earlier runs, of which the highest may be forgotten.
     fn first_place(&self) -> u64 {
         self.first_place.load(Ordering::Relaxed)
     }
 
     /// Creates the queue of a session that ends with its connection.
     ///
-    /// Its offsets are above those of the client's queue `before`. The next start drops it, since no session owns it
+    /// Its offsets are above the offsets of the client's queue `before`. The next start drops it, since no session owns it
     /// then.
     pub(crate) fn temporary_queue(&self, before: Option<&StoredQueue>) -> Arc<StoredQueue> {
         let first = before.map_or(0, StoredQueue::peek).max(self.first_place());

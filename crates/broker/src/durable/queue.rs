@@ -141,8 +141,8 @@ impl StoredQueue {
 
     /// Returns a position for a message that enters the queue now, above all earlier ones. `None`: the queue has ended.
     ///
-    /// Under the log's lock, or under that of an outbox with a connection, or by the holder of the session's lease: the
-    /// queue does not end meanwhile. The log accepts entries with higher offsets before this one.
+    /// Call it under the log's lock, under the lock of an outbox with a connection, or as holder of the session's lease, so
+    /// that the queue does not end during the call. The log accepts entries with higher offsets before this one.
     pub(crate) fn next(&self) -> Option<Place> {
         if self.is_over.load(Ordering::Relaxed) {
             return None;
@@ -160,7 +160,7 @@ impl StoredQueue {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// An offset above those of all messages so far.
+    /// An offset above the offsets of all messages so far.
     pub(crate) fn end(&self) -> Sequence {
         Sequence(self.peek())
     }
@@ -198,7 +198,7 @@ pub(super) fn refused_by(queue: QueueId) -> QueueId {
     QueueId(queue.0 | OF_REFUSED)
 }
 
-/// The publisher's own queue, given that one or the queue of its partly refused messages.
+/// The publisher's own queue, given the same queue or the queue of its partly refused messages.
 pub(super) fn publishers(queue: QueueId) -> QueueId {
     QueueId(queue.0 & !OF_REFUSED)
 }

@@ -1,4 +1,4 @@
-//! Reads messages back from the disk, on a thread of its own, so that no task waits for the disk.
+//! Reads messages back from the disk, on a separate thread, so that no task waits for the disk.
 //!
 //! A connection takes its page with its next poll. A share group has no task, and processes its page on this thread.
 
@@ -66,7 +66,7 @@ pub(crate) struct Page {
 pub(crate) struct UnderWay {
     pub(crate) id: SentId,
     pub(crate) stored: NonZeroU64,
-    /// `None`: PUBREC has come, and PUBCOMP has not.
+    /// `None`: PUBREC was received, and PUBCOMP was not.
     pub(crate) delivery: Option<Delivery>,
 }
 
@@ -131,7 +131,7 @@ impl Reader {
 
     fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> oneshot::Receiver<T> {
         let (reply, answer) = oneshot::channel();
-        // Without a thread, nobody answers: the caller sees the closed channel.
+        // Without a thread, there is no answer: the caller sees the closed channel.
         let _ = self.requests.as_ref().map(|requests| requests.send(request(reply)));
         answer
     }

@@ -16,7 +16,7 @@ use super::{Changes, CommitPoint, Durable};
 use crate::auth::Rights;
 use crate::values::Grant;
 
-/// A client as the store sees it: the facts that its records need, and what the store has of it.
+/// A client as the store sees it: the facts that its records need, and its state in the store.
 #[derive(Debug)]
 pub(crate) struct ClientOnDisk<'a> {
     pub(crate) client_id: &'a Text,
@@ -28,7 +28,7 @@ pub(crate) struct ClientOnDisk<'a> {
     pub(crate) pending_will: Option<(&'a Will, Instant)>,
     /// The record of its session; `None` = none. The store updates it.
     pub(crate) session: &'a mut Option<Box<DurableSession>>,
-    /// Number of its Will, above those of its published Wills; `None` = none. The store updates it.
+    /// Number of its Will, above the numbers of its published Wills; `None` = none. The store updates it.
     pub(crate) will: &'a mut Option<u16>,
 }
 
@@ -81,7 +81,7 @@ impl Durable {
 
     /// Whether a connection can begin though the disk takes no writes.
     ///
-    /// It can if there is nothing to write, or if the session is on disk already. `expiry`: that of the connection.
+    /// It can if there is nothing to write, or if the session is on disk already. `expiry`: the connection's.
     /// `session_ends`: an existing session ends first. A connection with a Will or with a Will on disk cannot.
     ///
     /// Until such a session can be written, the disk has its earlier record. After a crash in that time its earlier

@@ -76,9 +76,9 @@ pub(crate) struct Outcomes {
     pub(crate) moved: Vec<(Place, Place, Vec<u8>)>,
     /// Entries that were sent, with their Packet Identifiers.
     pub(crate) sent: Vec<(Place, SentId)>,
-    /// Entries for which PUBREC has come.
+    /// Entries for which PUBREC was received.
     pub(crate) received: Vec<(Place, SentId)>,
-    /// Packet Identifiers of publishers for which PUBREL has come.
+    /// Packet Identifiers of publishers for which PUBREL was received.
     pub(crate) released: Vec<Origin>,
     /// Refused messages that some of their receivers have got.
     pub(crate) refused: Vec<PublisherId>,
@@ -102,9 +102,9 @@ impl Outcomes {
     }
 }
 
-/// In-flight marker of an entry: Packet Identifier, its round, and whether PUBREC has come.
+/// In-flight marker of an entry: Packet Identifier, its round, and whether PUBREC was received.
 ///
-/// Bits 0–15 are the identifier, 16 says that there is one, 17 that PUBREC has come, and 18–31 are the round.
+/// Bits 0–15 are the identifier, 16 says that there is one, 17 that PUBREC was received, and 18–31 are the round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) id: SentId,
@@ -241,7 +241,7 @@ impl Durable {
         self.spool.is_congested()
     }
 
-    /// Books room for a message of so many bytes; `None`: it has to be refused. See [`Spool::take_room`].
+    /// Books room for a message of this size in bytes; `None`: it has to be refused. See [`Spool::take_room`].
     ///
     /// [`Spool::take_room`]: tenbin_store::spool::Spool::take_room
     #[inline]
@@ -255,7 +255,7 @@ impl Durable {
         self.spool.give_room(room);
     }
 
-    /// Whether the disk has room for all messages that one receiver's queue may bring there at once.
+    /// Whether the disk has room for all messages that a receiver's queue may bring there at once.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.take_room(bytes, false).map(|room| self.give_room(room)).is_some()
     }

@@ -108,7 +108,7 @@ const CLIENT_ID: u8 = 16;
 const LISTENER: u8 = 32;
 const ALL_FLAGS: u8 = 63;
 
-/// Largest rules that are stored. Those of a token or of a login service are smaller.
+/// Largest rules that are stored. Rules of a token or of a login service are smaller.
 const BYTES_MAX: usize = 32 << 10;
 
 #[cfg(test)]

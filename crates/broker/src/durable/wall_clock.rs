@@ -99,20 +99,20 @@ impl WallClock {
         (wall != 0).then(|| self.at.checked_add(Duration::from_millis(wall.saturating_sub(self.wall_ms))))?
     }
 
-    /// The clock after so much time.
+    /// The clock after this time.
     #[cfg(test)]
     pub(super) fn later(self, by: Duration) -> Self {
         let [wall_ms, storing_ms] = [self.wall_ms, self.storing_ms].map(|ms| ms + millis(by));
         Self { at: self.at + by, wall_ms, storing_ms }
     }
 
-    /// The clock after somebody has set it back.
+    /// The clock after it was set back.
     #[cfg(test)]
     pub(super) fn set_back(self, by: Duration) -> Self {
         Self { wall_ms: self.wall_ms - millis(by), ..self }
     }
 
-    /// The clock after somebody has set it forward.
+    /// The clock after it was set forward.
     #[cfg(test)]
     pub(super) fn set_forward(self, by: Duration) -> Self {
         let wall_ms = self.wall_ms + millis(by);
@@ -130,7 +130,7 @@ impl WallClock {
         Duration::from_millis(self.wall_ms.saturating_sub(wall))
     }
 
-    /// Whether a wall time has come; 0 never does.
+    /// Whether a wall time is reached; 0 never is.
     pub(super) fn has_come(self, wall: WallTime) -> bool {
         wall != 0 && wall <= self.wall_ms
     }

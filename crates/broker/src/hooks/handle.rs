@@ -7,7 +7,7 @@ use super::{Message, Publication, QoS, ReasonCode, TopicFilter};
 use crate::Config;
 use crate::metrics::MetricsSnapshot;
 
-/// The broker as the embedding program uses it, besides its configuration. Clones are cheap.
+/// The running broker as the embedding program uses it. Clones are cheap.
 ///
 /// A handle does not keep its broker running.
 #[derive(Clone)]
@@ -83,8 +83,8 @@ impl Handle {
 
     /// Subscribes to a Topic Filter, of a share group too (`$share/NAME/FILTER`).
     ///
-    /// The subscription is a session of its own that ends when it is dropped, with a queue as long as that of any
-    /// client. Retained messages come first. Taking a message acknowledges it.
+    /// The subscription is a separate session that ends when it is dropped, with a queue as long as any client's
+    /// queue. Retained messages come first. Taking a message acknowledges it.
     ///
     /// # Errors
     /// The broker has stopped.

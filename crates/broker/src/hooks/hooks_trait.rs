@@ -84,13 +84,13 @@ pub trait Hooks: Send + Sync + 'static {
     /// A change that no client could publish refuses the message, with a log line: a reserved topic or `$load`, a topic
     /// or message that is too long, a response topic with wildcards, a payload that is not the text it claims to be.
     ///
-    /// [`Verdict::Drop`] acknowledges it with success and forwards it to nobody. [`Verdict::Refuse`] acknowledges it
+    /// [`Verdict::Drop`] acknowledges it with success and does not forward it. [`Verdict::Refuse`] acknowledges it
     /// with the Reason Code; at QoS 0, and at MQTT 3.1.1, that does the same as dropping it.
     fn publish(&self, client: &Client, message: &mut Publication) -> Verdict {
         Verdict::Go
     }
 
-    /// A client's message is in the queues of so many receivers. A share group counts as one.
+    /// A client's message is in the queues of this number of receivers. A share group counts as one.
     fn published(&self, client: &Client, message: &Publication, receivers: usize) {}
 
     /// A message was dropped on the way to a receiver.
@@ -122,7 +122,7 @@ pub trait Hooks: Send + Sync + 'static {
         Verdict::Go
     }
 
-    /// A Will is in the queues of so many receivers.
+    /// A Will is in the queues of this number of receivers.
     fn will_sent(&self, client_id: &Text, will: &Publication, receivers: usize) {}
 
     /// A session has expired.

@@ -1,7 +1,7 @@
-//! Hooks of the embedding program: code of its own at the events of a broker.
+//! Hooks of the embedding program: its code at the events of a broker.
 //!
 //! [`Hooks`] has one method for each event, with an empty default. [`Events`] says which of them a program wants; the
-//! broker asks for it once, at the start, and spends nothing on the others. Three events have traits of their own:
+//! broker asks for it once, at the start, and spends nothing on the others. Three events have separate traits:
 //! logins and AUTH packets go to the [`Authenticator`](crate::Authenticator), topic rights to the
 //! [`Authorizer`](crate::Authorizer).
 

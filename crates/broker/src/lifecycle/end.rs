@@ -71,7 +71,8 @@ fn leave(shared: &BrokerState, lease: &mut Lease, end: ConnectionEnd, now: Insta
     lease.state.settled_at = end.settled_at;
     let (client, mut session) = (Arc::clone(&lease.client), end.session);
     // Shared messages go to other members: first those it has not acknowledged, then those in its queue. QoS 2 messages
-    // stay with the member that they were sent to [MQTT-4.8.2-4]. What comes back unsent is a resend [MQTT-4.4.0-1].
+    // stay with the member that they were sent to [MQTT-4.8.2-4]. Messages that come back unsent are
+    // resends [MQTT-4.4.0-1].
     let under_way = session.shared_in_flight().map(|delivery| delivery.share);
     let Detached { redelivery, taken, waiting } = shared.router.detach(client.number, &client.outbox, under_way);
     let mut orphans = shared.router.withdraw(&mut session);
@@ -243,7 +244,7 @@ pub(super) fn count_expired(shared: &BrokerState, lease: &Lease) {
     }
 }
 
-/// Subscriptions that one change of the index removes.
+/// Subscriptions that a change of the index removes.
 const WIPED_TOGETHER: usize = 32;
 
 /// Subscriptions up to which an expired session ends at once, without waiting for its turn.

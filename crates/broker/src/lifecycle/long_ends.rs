@@ -11,7 +11,7 @@ use crate::registry::Client;
 /// millisecond, and the threads that serve clients have none of this work.
 ///
 /// The lease of a queued session is free: a client that comes back goes first, and does the due work itself. Wills have
-/// a lane of their own, since the end of a session with many subscriptions takes long.
+/// a separate lane, since the end of a session with many subscriptions takes long.
 #[derive(Debug, Default)]
 pub(crate) struct LongEnds {
     /// Sessions whose Will may be due, or whose end.

@@ -138,7 +138,7 @@ fn subscriptions_of_an_absent_client_keep_their_allowance() {
         charge
     };
     let mut charges: Vec<_> = [20_000; 50].into_iter().chain([CLIENT_ALLOWANCE + 1000]).map(away).collect();
-    // What the last one has beyond its allowance counts, and unused allowances of the others are for no client.
+    // Memory of the last one beyond its allowance counts, and unused allowances of the others are for no client.
     let has_room = |bytes| account.check(Kind::Subscriptions, bytes).is_ok();
     assert!(has_room(bound - 1000) && !has_room(bound - 999));
     assert!(account.check(Kind::Wills, bound - 1000).is_ok() && account.check(Kind::Wills, bound - 999).is_err());

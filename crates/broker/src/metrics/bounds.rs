@@ -19,7 +19,7 @@ struct BoundHits {
 }
 
 impl Bounds {
-    /// Counts what a bound has refused.
+    /// Counts refusals of a bound.
     #[cold]
     pub(crate) fn hit(&self, bound: Bound, count: u64, now: Instant) {
         let BoundHits { total, recent } = &self.0[bound as usize];

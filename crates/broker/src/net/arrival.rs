@@ -1,7 +1,7 @@
 //! Partly received packets: their memory and their progress.
 //!
-//! A large packet is read only after its owner's account has room for all of it. So partly received packets never wait
-//! for each other's memory: each packet that has begun can be completed.
+//! A large packet is read only after its owner's account has room for all of it. So no partly received packet waits
+//! for the memory of another: each packet that has begun can be completed.
 
 use std::pin::Pin;
 use std::task::Context;
@@ -189,7 +189,7 @@ impl Partial {
 
 /// See [`UNCHARGED_PACKET`].
 pub(super) const FREE_BYTES: usize = UNCHARGED_PACKET;
-/// Bytes that a partly received packet must gain within one deadline, if so many are missing.
+/// Bytes that a partly received packet must gain within one deadline, if at least this number is missing.
 const PROGRESS: usize = 32 * 1024;
 /// Consecutive deadlines that a packet may miss while its client does not read.
 const UNREAD_DEADLINES_MAX: u8 = 2;

@@ -66,8 +66,8 @@ pub(super) struct OpenConnection {
 }
 
 impl OpenConnection {
-    /// Counts a new connection; `None` if there is no room for it. `is_counted`: the bounds of its address hold, unlike
-    /// those of a proxy. `has_socket`: it needs a file descriptor.
+    /// Counts a new connection; `None` if there is no room for it. `is_counted`: the bounds of its address hold; they
+    /// do not hold for a proxy. `has_socket`: it needs a file descriptor.
     pub(super) fn admitted(shared: &Arc<BrokerState>, peer: Peer, is_counted: bool, has_socket: bool) -> Option<Self> {
         let (now, address) = (Instant::now(), peer.address());
         let open = shared.connections.fetch_add(1, Ordering::Relaxed);

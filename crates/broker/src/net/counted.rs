@@ -1,4 +1,4 @@
-//! A stream that counts its written bytes, for protocols that add bytes of their own.
+//! A stream that counts its written bytes, for protocols that add bytes.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

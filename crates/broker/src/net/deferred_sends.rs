@@ -182,7 +182,7 @@ impl DeferredSends {
         self.outcomes.are_waited_for |= aside.is_some();
         let commit_point = if self.outcomes.is_empty() { CommitPoint::NOW } else { self.settle_now(core) };
         if let Some(aside) = aside {
-            // Packets without a commit point of their own wait for those before them.
+            // Packets without a separate commit point wait for the packets before them.
             let commit_point = self.output.back().map_or(commit_point, |(before, _)| before.and(commit_point));
             self.held_bytes += aside.len();
             self.output.push_back((commit_point, aside));
@@ -230,5 +230,5 @@ impl DeferredSends {
     }
 }
 
-/// Deferred PUBRELs and PUBCOMPs of one connection at which it is not read any more: all that one client can need.
+/// Deferred PUBRELs and PUBCOMPs of one connection at which it is not read any more: all that a client can need.
 const STEPS_MAX: usize = 2 * 65_536;

@@ -4,9 +4,8 @@
 //!   accept ─► PROXY header ─► TLS handshake ─► HTTP upgrade ─► the connection's task on its worker thread
 //! ```
 //!
-//! A listener's door has some of these stages. One deadline holds for all of them and CONNECT. A handshake takes as much
-//! processor time as some hundred messages. So all doors have a thread of their own, and other clients do not wait for
-//! them.
+//! A listener's door has some of these stages. One deadline holds for all of them and CONNECT. A handshake takes the
+//! processor time of some hundred messages. So all doors have a separate thread, and other clients do not wait for them.
 
 use std::collections::HashMap;
 use std::io;
@@ -97,7 +96,7 @@ impl Door {
         Ok(has_stage.then_some(door))
     }
 
-    /// Watches the files of the door, if it has some: while it is open, and as long as a connection has come through it.
+    /// Watches the files of the door, if it has some: while it is open, and as long as it has connections.
     pub(crate) fn watch(&self, shared: &Arc<BrokerState>) -> Option<impl Future<Output = ()> + Send + use<>> {
         self.tls.as_ref().map(|tls| tls.watch(Arc::clone(shared)))
     }
@@ -177,7 +176,7 @@ impl Door {
         runtime: Handle,
     ) {
         let deadline = Instant::now() + shared.config.connect_timeout();
-        // Before the handshake: a change meanwhile only costs another look at the certificate.
+        // Before the handshake: a change in between only costs another look at the certificate.
         let generation = self.tls.as_ref().map_or(0, Tls::generation);
         let must_end = open.must_end();
         let passed = tokio::select! {

@@ -41,7 +41,7 @@ impl End {
     /// The connection of a hook that has panicked.
     pub(super) const HOOK_PANICKED: Self = Self::Hook(ReasonCode::ImplementationSpecificError);
 
-    /// Whether the client still reads answers to earlier packets. A client that repeats what has no answer would
+    /// Whether the client still reads answers to earlier packets. A client that repeats unanswered packets would
     /// otherwise meet the same limit with the same packets for ever.
     pub(super) fn leaves_client_reading(&self) -> bool {
         match self {

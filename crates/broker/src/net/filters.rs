@@ -383,7 +383,7 @@ fn unsubscribe_some(
     let is_left = |filter: &TopicFilter| filter.is_shared() && core.lease.state.subscriptions.contains(filter);
     let groups = filters.iter().enumerate().filter(|(place, filter)| refusal(*place).is_none() && is_left(filter));
     let groups = groups.map(|(_, filter)| filter);
-    // Before leaving: messages published meanwhile must not overtake those redelivered.
+    // Before leaving: messages published in between must not overtake redelivered messages.
     let redelivery = core.shared.router.begin_leaving(client.number, groups);
     let mut removed = 0;
     let mut edit = None;

@@ -1,4 +1,4 @@
-//! Hooks of one connection: whom they see, and what they are yet to be told.
+//! Hooks of one connection: the client that they see, and the events that they have yet to get.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU16;
@@ -275,7 +275,7 @@ impl Hooked {
         self.wants(Events::QOS_SENT | Events::QOS_COMPLETE | Events::DROPPED).then(named)
     }
 
-    /// Tells what has become of a message.
+    /// Tells hooks the fate of a message.
     #[cold]
     #[inline(never)]
     pub(super) fn sent(&mut self, named: Named, sent: &Sent) {

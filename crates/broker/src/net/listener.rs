@@ -20,7 +20,7 @@ use crate::slices::in_turn;
 use crate::threads::{Home, Threads};
 use crate::values::{Certificate, Origin, Peer, TransportProtocol};
 
-/// Accepts connections forever, each into a task of its own. `name` selects the listener's settings.
+/// Accepts connections forever, each into a separate task. `name` selects the listener's settings.
 pub(crate) async fn run(shared: Arc<BrokerState>, acceptor: Acceptor, name: Arc<str>) {
     match acceptor {
         Acceptor::Tcp(listener) => loop {

@@ -28,7 +28,7 @@ pub(super) struct Proxy {
     forwarded_for: bool,
 }
 
-/// What a connection has told before its first stage.
+/// Information that a connection gave before its first stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Told {
     /// It has no header, and needs none.

@@ -135,7 +135,7 @@ impl Publishing {
         Ok(())
     }
 
-    /// Acknowledges a message of QoS 2 that has come before.
+    /// Acknowledges a message of QoS 2 that was received before.
     pub(super) fn repeat(&mut self, core: &Core, ack: PendingAck, batch: &mut InputBatch) {
         // The original message may not be durable yet.
         if let Some(durable) = &core.shared.durable {
@@ -244,7 +244,7 @@ fn is_told(core: &Core, ack: Option<PendingAck>) -> bool {
     ack.is_some() && core.connection.version().is_v5()
 }
 
-/// Counts and logs a message that may not be forwarded, whatever the rules say.
+/// Counts and logs a message that may not be forwarded under any rules.
 #[cold]
 fn note_refused(core: &Core, publication: &Publication, reason: ReasonCode) {
     let (peer, client, topic) = (core.shared.peer, &core.lease.client.id, &publication.topic);

@@ -1,6 +1,6 @@
 //! Read probe: estimates QoS 0 messages of share groups that a client has not read although its socket took them.
 //!
-//! QoS 0 has no acknowledgements. The kernel's buffers at both ends hold as much as a slow client reads in many
+//! QoS 0 has no acknowledgements. The kernel's buffers at both ends hold the messages that a slow client reads in many
 //! seconds, before its socket blocks. Messages in them cannot go to other members. So the broker asks the kernel at
 //! intervals how far the client's TCP window has closed, and reports that to the balancer.
 
@@ -117,7 +117,7 @@ const BEHIND_FROM: u32 = 4;
 const SPAN_MAX: Duration = Duration::from_secs(2);
 /// Consecutive failures after which the probe gives up.
 const FAILURES_MAX: u8 = 10;
-/// Time in which a former window fades, and the maximum time that one probe accounts for.
+/// Time in which a former window fades, and the maximum time that a probe accounts for.
 const FADES: Duration = Duration::from_secs(30);
 const FADES_MAX: Duration = Duration::from_secs(1);
 

@@ -1,4 +1,4 @@
-//! Re-authentication on a live connection (MQTT 5.0 §4.12.1). The client's other packets go on meanwhile.
+//! Re-authentication on a live connection (MQTT 5.0 §4.12.1). The client's other packets are not held up.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};

@@ -275,7 +275,7 @@ mod tests {
 
     use super::*;
 
-    /// A connection; `Ends` are those of its first socket.
+    /// A connection; `Ends` are the ends of its first socket.
     fn connection(address: &str) -> (TcpStream, TcpStream, Ends) {
         let listener = TcpListener::bind(address).unwrap();
         let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -23,7 +23,7 @@ pub(super) struct SocketFile {
     identity: (u64, u64),
 }
 
-/// Binds a socket to `path`, with the rights of `listener`. Nobody can connect before it listens.
+/// Binds a socket to `path`, with the rights of `listener`. No client can connect before it listens.
 ///
 /// # Errors
 /// Another process answers there, another kind of file is there, or the directory or the group is not ours.
@@ -63,7 +63,7 @@ fn is_socket(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Removes the file of a socket at which nobody answers.
+/// Removes the file of a socket at which no process answers.
 fn remove_stale(path: &Path) -> io::Result<()> {
     if !is_socket(path)? {
         return Ok(());

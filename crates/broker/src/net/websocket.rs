@@ -173,7 +173,7 @@ impl<S: Stream> AsyncRead for WebSocketWire<S> {
             }
             let is_open = ready!(self.0.poll_unpacked(context, buffer))?;
             if self.0.incoming.owes_pong() {
-                // What was read counts, although the pong cannot leave. The next write meets the error again.
+                // The bytes that were read count, although the pong cannot leave. The next write meets the error again.
                 let _ = self.0.poll_settled(context);
             }
             if !is_open || buffer.filled().len() > before {
@@ -190,7 +190,7 @@ impl<S: Stream> AsyncWrite for WebSocketWire<S> {
         self.poll_write_vectored(context, &[IoSlice::new(bytes)])
     }
 
-    /// Writes all `slices` as one frame. Whoever writes offers unwritten bytes again, since the header tells their number.
+    /// Writes all `slices` as one frame. The caller offers unwritten bytes again, since the header tells their number.
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -257,7 +257,7 @@ impl<S: Stream> AsyncWrite for WebSocketWire<S> {
 
 /// Reads without a byte for the connection before other connections of the thread get a turn.
 const READS_AT_ONCE: usize = 16;
-/// Slices of a write: the header, and as many as an output is written in.
+/// Slices of a write: the header, and the slices of an output.
 const SLICES: usize = 65;
 /// Bytes that a peer may send between our Close and its own.
 const IGNORED_MAX: usize = 1 << 20;

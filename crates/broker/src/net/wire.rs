@@ -47,7 +47,7 @@ impl From<WebSocketWire<TlsWire<TcpStream>>> for Wire {
     }
 }
 
-/// Calls the stream in `$wire`, whatever its kind.
+/// Calls the stream in `$wire`, of any kind.
 macro_rules! each {
     ($wire:expr, $stream:ident => $call:expr) => {
         match $wire {

@@ -44,7 +44,7 @@ impl Outbox {
         Wire::from_bits(self.wire.load(Ordering::Acquire))
     }
 
-    /// Whether the client accepts a packet of so many bytes.
+    /// Whether the client accepts a packet of this size in bytes.
     pub(crate) fn takes(&self, packet_bytes: usize) -> bool {
         let maximum = self.packet_bytes_maximum.load(Ordering::Relaxed);
         maximum == u32::MAX || packet_bytes <= maximum as usize

@@ -26,7 +26,7 @@ pub(super) struct Consumer {
     connection: u32,
     /// The version of a receiver that takes ready-made packets.
     plain: Option<ProtocolVersion>,
-    /// What it was blocked by when it last looked.
+    /// Reasons why it was blocked when it last looked.
     pub(super) blocked: BlockedBy,
     /// Verdict of the slow-consumer monitor.
     pace: Pace,
@@ -58,7 +58,7 @@ enum Link {
     Closed,
 }
 
-/// What a receiver waits for before it can be sent messages.
+/// Conditions that a receiver waits for before it can be sent messages.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BlockedBy {
     /// Its socket is full and will wake it.

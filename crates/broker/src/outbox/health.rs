@@ -133,7 +133,7 @@ impl Health {
         (from != to).then_some(Transition { from, to })
     }
 
-    /// Reverts a transition that could not be made because messages arrived meanwhile.
+    /// Reverts a transition that could not be made because messages arrived in between.
     pub(crate) fn stay(&mut self, pace: Pace) {
         self.pace = pace;
         self.under_since = None;
@@ -243,7 +243,7 @@ const OVER_FOR_SPOOLING: Duration = Duration::from_secs(1);
 /// How long the queue has to be nearly full.
 ///
 /// A burst fills it only for a moment. A longer span would let a slow member of a share group, beside one that does not
-/// read, get no more messages than that one.
+/// read, get no more messages than the other member.
 const FULL: Duration = Duration::from_millis(100);
 /// Age of the oldest message from which on a backlog counts as stale.
 const STALE: Duration = Duration::from_secs(1);

@@ -91,7 +91,7 @@ pub(crate) struct Outbox {
     /// The session's queue on disk, if any: persistent or for transient spill, see `spill`. Changed without a
     /// connection or under the lock.
     stored: ArcSwapOption<StoredQueue>,
-    /// Account for all memory of the client besides its messages; `None` = not charged. Changed with the session's
+    /// Account for all memory of the client except its messages; `None` = not charged. Changed with the session's
     /// owner, before a connection begins.
     account: ArcSwapOption<Account>,
     /// There is an on-disk backlog. Written under the lock, read by any thread as a hint; relaxed.
@@ -143,7 +143,7 @@ pub(crate) enum Control {
 }
 
 impl Control {
-    /// A request gives way to those of the same rank and of higher ranks.
+    /// A request gives way to requests of the same rank and of higher ranks.
     fn rank(self) -> u8 {
         match self {
             #[cfg(feature = "admin")]
@@ -238,7 +238,7 @@ impl Outbox {
         }
     }
 
-    /// Account for all memory of the client besides its messages.
+    /// Account for all memory of the client except its messages.
     pub(crate) fn account(&self) -> Option<Arc<Account>> {
         self.account.load_full()
     }
@@ -427,7 +427,7 @@ impl Outbox {
     }
 
     /// Removes the messages that the result of `judge` selects. `judge` sees the whole queue, which is locked
-    /// meanwhile.
+    /// during the call.
     pub(crate) fn withdraw_by<W: Fn(&Delivery) -> bool>(&self, judge: impl FnOnce(&Head) -> W) -> Vec<Delivery> {
         let withdrawn = {
             let mut state = self.state();

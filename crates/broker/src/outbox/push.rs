@@ -29,8 +29,8 @@ impl Outbox {
     /// - messages of share groups, if the client is not connected or has left the group since it was chosen;
     /// - messages of share groups chosen for an earlier `connection`, whose other messages went to other members;
     /// - QoS 1 and 2 messages of share groups, if the queue is full;
-    /// - QoS 1 and 2 messages of no share group that find no room, and those of the batch behind them: their publishers
-    ///   get a refusal.
+    /// - QoS 1 and 2 messages of no share group that find no room, and such messages of the batch behind them: their
+    ///   publishers get a refusal.
     pub(crate) fn push_batch(
         &self,
         batch: &mut Batch,

@@ -172,7 +172,7 @@ impl Outbox {
         refilled
     }
 
-    /// Updates what other threads see, after the on-disk backlog, the receiver or the limit has changed. Returns whether
+    /// Updates the view of other threads, after the on-disk backlog, the receiver or the limit has changed. Returns whether
     /// another QoS 1 or 2 message has no room.
     pub(super) fn publish(&self, state: &mut State) -> bool {
         if let Some(spill) = &mut state.spill {

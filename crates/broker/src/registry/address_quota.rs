@@ -20,7 +20,7 @@ pub(crate) struct Counted {
     address: IpAddr,
 }
 
-/// The address has as many as it may have.
+/// The address has its maximum number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OverQuota {
     pub(crate) bound: Bound,

@@ -72,7 +72,7 @@ pub(crate) struct ClientState {
     pub(crate) counted: Option<Box<Counted>>,
     /// Commit point of the last connection's delivery updates.
     pub(crate) settled_at: CommitPoint,
-    /// Number of this client's Will on disk, above those of its published Wills; `None` = no Will there.
+    /// Number of this client's Will on disk, above the numbers of its published Wills; `None` = no Will there.
     pub(crate) kept_will: Option<u16>,
     /// The Will of the last connection, during its delay.
     pub(crate) will: Option<Box<PendingWill>>,
@@ -225,7 +225,7 @@ impl Drop for Displacing<'_> {
 }
 
 impl Lease {
-    /// Charges the owner's account for the session and all that it has. `charge`: that of a new session.
+    /// Charges the owner's account for the session and all that it has. `charge`: the charge of a new session.
     pub(crate) fn charge_to(&mut self, account: &Arc<Account>, charge: Charge) {
         match &mut self.state.charge {
             Some(known) => known.move_to(account),

@@ -88,7 +88,7 @@ impl ClientRegistry {
             if lease.state.ended {
                 continue;
             }
-            // Or another client had it meanwhile, or the rule has changed that anonymous clients are one user. A user
+            // Or another client had it in between, or the rule has changed that anonymous clients are one user. A user
             // that came before this claim waits behind it: nothing else would ask the new owner to leave.
             let is_ours = client.rights.belong_to(socket) && !client.is_displaced();
             return Ok(if is_ours { Claimed::Ours(lease) } else { Claimed::Others(lease) });
@@ -139,7 +139,7 @@ impl ClientRegistry {
         self.roster.get_or_init(Roster::default);
     }
 
-    /// The roster; `None` if nobody can list sessions.
+    /// The roster; `None` if sessions cannot be listed.
     #[cfg(feature = "admin")]
     pub(crate) fn roster(&self) -> Option<&Roster> {
         self.roster.get()

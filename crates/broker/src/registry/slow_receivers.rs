@@ -17,7 +17,7 @@ pub(crate) struct SlowReceivers {
     /// Receivers that the monitor found slow, at most [`LISTED_MAX`], made when it was asked for last.
     #[cfg(feature = "admin")]
     listed: Mutex<Vec<Arc<Client>>>,
-    /// Somebody has asked for the list since it was made; relaxed.
+    /// The list was asked for since it was made; relaxed.
     #[cfg(feature = "admin")]
     is_asked: AtomicBool,
     /// Signals that the number of slow receivers has changed.
@@ -37,7 +37,7 @@ impl SlowReceivers {
         self.listed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Lists slow receivers, if somebody has asked.
+    /// Lists slow receivers, if the list was asked for.
     #[cfg(feature = "admin")]
     pub(crate) fn list<'a>(&self, slow: impl Iterator<Item = &'a Arc<Client>>) {
         if self.is_asked.swap(false, Ordering::Relaxed) {

@@ -192,7 +192,7 @@ impl Subscriptions {
 
 /// Bytes of memory of a subscription to `filter`, here and in the router's index: an upper estimate.
 ///
-/// A level that no other filter in the index's tree shares is a node of its own.
+/// A level that no other filter in the index's tree shares is a separate node.
 fn weight(filter: &TopicFilter) -> usize {
     let nodes = if is_in_tree(filter) { filter.levels().count() } else { 0 };
     let group = if filter.is_shared() { GROUP_BYTES + filter.as_bytes().len() } else { 0 };
@@ -223,7 +223,7 @@ mod tests {
         Grant { options: SubscriptionOptions::default(), identifier: None, weight: NonZeroU16::MIN }
     }
 
-    /// An account with a bound of so many bytes.
+    /// An account with this bound in bytes.
     fn account(all: usize) -> Arc<Account> {
         Memory::new(MemoryLimits { all, user: 0, address: 0, loopback_address: 0 }).account(Owner::Restored)
     }

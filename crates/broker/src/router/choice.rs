@@ -37,7 +37,7 @@ pub(super) enum Choice<'a> {
 }
 
 impl<'a> Question<'a, '_> {
-    /// Chooses for a new message. Returns nobody while earlier messages wait, or if a member has departed since epoch
+    /// Chooses for a new message. Returns no member while earlier messages wait, or if a member has departed since epoch
     /// `since`.
     #[inline]
     pub(super) fn choose_for_new(self, since: Option<u64>, rng: &mut Rng) -> Choice<'a> {

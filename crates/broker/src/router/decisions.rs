@@ -121,8 +121,8 @@ impl Decisions {
         }
     }
 
-    /// Returns the recorded decisions, oldest first. Publishers do not wait for the copy: meanwhile they skip
-    /// recording.
+    /// Returns the recorded decisions, oldest first. Publishers do not wait for the copy: they skip recording
+    /// in that time.
     pub(super) fn copy(&self) -> Vec<Decision> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.ring.iter().cloned().collect()

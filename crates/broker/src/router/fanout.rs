@@ -406,7 +406,7 @@ impl Fanout {
     }
 }
 
-/// Maximum number of deliveries in a batch, not counting those of its last message.
+/// Maximum number of deliveries in a batch, not counting the deliveries of its last message.
 const BATCH_MAX: usize = 2048;
 /// Bytes of buffers that all parts together keep after a redelivery.
 const KEPT_BYTES: usize = 1 << 20;

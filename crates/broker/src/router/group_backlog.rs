@@ -360,7 +360,7 @@ impl SharedGroup {
         while self.change_queued(|queued| self.dispatch_some(queued, now, rng)) {}
     }
 
-    /// Drops an expired message whose turn has come: no member would begin with it in time.
+    /// Drops an expired message at its turn: no member would begin with it in time.
     fn expire(&self, delivery: &Delivery) {
         self.queues.metrics.dropped_expired.add(1);
         self.end_stored(Ended::Expired, delivery.stored);

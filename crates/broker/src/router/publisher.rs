@@ -174,7 +174,7 @@ impl Publisher {
         !self.origin.routes(&mut self.routes).find(router, topic).is_empty()
     }
 
-    /// Returns whether the publisher received a message of its own since the last call.
+    /// Returns whether the publisher received one of its messages since the last call.
     pub(crate) fn take_reached_itself(&mut self) -> bool {
         std::mem::take(&mut self.origin.reached_itself)
     }
@@ -423,7 +423,7 @@ impl Origin {
         is_last: bool,
     ) -> bool {
         let key = key.of(message.properties(), self.client, router.index.keys()).map(held_key::of_key);
-        // If a member has left meanwhile, this publisher's messages for it will come back and must go before this one.
+        // If a member has left in between, this publisher's messages for it will come back and must go before this one.
         let since = key.filter(|_| message.qos.is_acknowledged()).map(|_| group.backlog.membership_epoch());
         let has_missed = since.is_some_and(|since| fanout.has_missed(group.number(), since));
         let follows_waiting = message.qos.is_acknowledged() && (fanout.waits_with(group) || fanout.has_returned());

@@ -95,7 +95,7 @@ impl Router {
                     waiting.retain(|group| !known.contains(group));
                     return Detached { redelivery, taken, waiting };
                 }
-                Err(unknown) => begun = unknown, // their messages came meanwhile
+                Err(unknown) => begun = unknown, // their messages came in between
             }
         }
     }
@@ -180,7 +180,7 @@ impl Redelivery<'_> {
         Freed(self.groups.iter().map(free_keys).collect())
     }
 
-    /// Returns the groups that the member has left meanwhile and that go on.
+    /// Returns the groups that the member has left in between and that go on.
     pub(crate) fn left(&self) -> HashSet<NonZeroU64> {
         let is_left = |group: &&Arc<SharedGroup>| {
             let members = group.members.members();

@@ -258,7 +258,7 @@ impl Tree {
 
 /// Levels of the topic at which a page ended.
 ///
-/// Messages may change between two pages. Each topic is visited at most once; a topic added meanwhile may be missed.
+/// Messages may change between two pages. Each topic is visited at most once; a topic added in between may be missed.
 #[derive(Debug, Clone)]
 pub(super) struct Cursor(pub(super) Vec<Box<[u8]>>);
 

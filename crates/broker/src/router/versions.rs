@@ -7,7 +7,7 @@ use tenbin_codec::TopicFilter;
 
 /// Versions of the index: one for each part, and one for all parts.
 ///
-/// A part is all topics whose first level has the same hash. So a SUBSCRIBE invalidates only routes of its own part,
+/// A part is all topics whose first level has the same hash. So a SUBSCRIBE invalidates only routes of its part,
 /// unless its filter begins with a wildcard.
 ///
 /// Written after the snapshot (release), read before it (acquire). A reader that sees a version and then loads the

@@ -39,7 +39,7 @@ impl Router {
             moved += newest.len();
             let mut returned = Vec::new();
             for delivery in newest {
-                // There are as many helpers as messages, unless some messages have left the queue meanwhile.
+                // The numbers of helpers and messages are equal, unless some messages have left the queue since.
                 if let Some(helper) = helpers.pop_front() {
                     returned.extend(group.give(delivery, helper, now));
                 }

@@ -32,7 +32,7 @@ struct ThreadWakes {
 /// Identity of a task, the same for all of its wakers: see [`Waker::will_wake`].
 type Task = (usize, usize);
 
-/// Runs `main` on this thread, and wakes the thread's tasks meanwhile. It has to be the future of a `block_on`: only
+/// Runs `main` on this thread, and wakes the thread's tasks at the same time. It has to be the future of a `block_on`: only
 /// there are wake-ups within the thread free.
 pub(crate) async fn serve<T>(main: impl Future<Output = T>) -> T {
     let mut main = pin!(main);

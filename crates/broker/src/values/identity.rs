@@ -23,7 +23,7 @@ pub struct Identity {
 /// Rights and end of an identity that came with its credentials.
 #[derive(Debug, Clone, Default)]
 pub struct Terms {
-    /// Rules that apply before those of the ACL.
+    /// Rules that apply before the rules of the ACL.
     pub rules: Vec<AclRule>,
     /// Effect where none of `rules` matches; `None` = the ACL decides.
     pub default: Option<Effect>,

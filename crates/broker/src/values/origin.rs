@@ -122,7 +122,7 @@ impl TransportProtocol {
 }
 
 impl Peer {
-    /// Network address whose bounds apply: that of the peer, or loopback for a process on this machine.
+    /// Network address whose bounds apply: the peer's address, or loopback for a process on this machine.
     pub fn address(self) -> IpAddr {
         self.socket_address().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip())
     }

@@ -1,4 +1,4 @@
-//! Names of policies in a configuration: the balancer's, and those of the embedding program.
+//! Names of policies in a configuration: the balancer's and the embedding program's.
 
 use std::cell::RefCell;
 

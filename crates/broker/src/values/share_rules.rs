@@ -21,7 +21,7 @@ pub struct ShareRule {
     pub filter: Option<TopicFilter>,
     /// `None` = the default policy.
     pub policy: Option<Policy>,
-    /// Ordering key, for policies that have [no affinity](Policy::has_affinity) of their own; `policy` then defaults to
+    /// Ordering key, for policies that have [no affinity](Policy::has_affinity); `policy` then defaults to
     /// [`Policy::Adaptive`]. `None` = messages are not ordered.
     pub key: Option<OrderingKey>,
     /// Whether a key stays with a member that is full or slow. If not, it moves to another member, which breaks its
@@ -31,7 +31,7 @@ pub struct ShareRule {
     pub shadow: Option<Policy>,
     /// Whether messages may wait with the group until a member can begin with them; only with [`Policy::Adaptive`].
     pub late_binding: bool,
-    /// Who takes turns while messages wait with the group; `None` = publishers, unless there is a key, or the policy has
+    /// Owners of turns while messages wait with the group; `None` = publishers, unless there is a key, or the policy has
     /// an [affinity](Policy::has_affinity).
     pub fair_by: Option<FairBy>,
     /// Length of the group backlog, in milliseconds of the group's speed, beyond which acknowledgements of its publishers
@@ -43,13 +43,13 @@ pub struct ShareRule {
     pub keep_seconds: Option<NonZeroU32>,
 }
 
-/// Who takes turns while messages wait with a share group.
+/// Owners of turns while messages wait with a share group.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FairBy {
     /// Publishers, one message each.
     Publisher,
-    /// Nobody: the oldest message is next.
+    /// No turns: the oldest message is next.
     #[default]
     Off,
 }

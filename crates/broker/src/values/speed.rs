@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-/// Key of the hash of names. Without it, nobody can find two names of one hash.
+/// Key of the hash of names. Without it, no client can find two names of one hash.
 pub(crate) type SpeedKey = [u8; 32];
 
 /// One client's speed in one group.

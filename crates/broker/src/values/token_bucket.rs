@@ -35,7 +35,7 @@ impl TokenBucket {
         self.try_take_within(BURST, rate, now)
     }
 
-    /// Takes a token of a rate per minute if there is one. The bucket holds those of a minute.
+    /// Takes a token of a rate per minute if there is one. The bucket holds the tokens of a minute.
     pub(crate) fn try_take_in_minute(&mut self, rate: Rate, now: Instant) -> bool {
         self.try_take_within(MINUTE, rate, now)
     }

@@ -24,7 +24,7 @@ pub(crate) struct Names<'a> {
     pub(crate) user: Option<&'a [u8]>,
 }
 
-/// Relation between the topics of a pattern and those of a filter.
+/// Relation between the topics of a pattern and the topics of a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Relation {
     /// No topic belongs to both.
@@ -53,7 +53,7 @@ impl TopicPattern {
     /// Parses a pattern by the rules of a Topic Filter.
     ///
     /// # Errors
-    /// The text is not a legal filter, or is a shared subscription. Its rights are those of the filter behind
+    /// The text is not a legal filter, or is a shared subscription. Its rights are the rights of the filter behind
     /// `$share/name/`.
     pub fn new(text: &str) -> Result<Self, TopicError> {
         let filter = TopicFilter::try_from(text)?;
@@ -69,7 +69,7 @@ impl TopicPattern {
         &self.text
     }
 
-    /// Memory besides its own size, as an estimate: each level is allocated by itself.
+    /// Memory in addition to the size of the value, as an estimate: each level is allocated by itself.
     #[cfg(feature = "web")]
     pub(crate) fn heap_bytes(&self) -> usize {
         let part = |part: &Part| match part {

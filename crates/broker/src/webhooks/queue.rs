@@ -13,7 +13,7 @@ use crate::metrics::Metrics;
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     waiting: Mutex<Waiting>,
-    /// The first event has come, there are enough for a batch, or no further one comes.
+    /// There is a first event, there are enough for a batch, or no further one comes.
     changed: Notify,
     /// No further event comes.
     closed: Notify,
@@ -76,7 +76,7 @@ impl Queue {
         }
     }
 
-    /// Drops all events, those of an unfinished request too.
+    /// Drops all events, also of an unfinished request.
     pub(super) fn drop_rest(&self) {
         let mut waiting = self.lock();
         let count = waiting.events.len() + std::mem::take(&mut waiting.in_request);
@@ -141,7 +141,7 @@ impl Waiting {
 /// Maximum number of waiting events, and of their bytes.
 const WAITING_MAX: usize = 10_000;
 const WAITING_BYTES_MAX: usize = 16 << 20;
-/// Maximum number of events in a request. It takes no further event from so many bytes on.
+/// Maximum number of events in a request. It takes no further event from this number of bytes on.
 const BATCH: usize = 256;
 const BATCH_BYTES: usize = 1 << 20;
 /// Time for which a request waits for more events.

@@ -99,7 +99,7 @@ impl KeySet {
             }
             return found;
         }
-        // In a task of its own: a client that leaves does not end it.
+        // In a separate task: a client that leaves does not end it.
         let _ = refresh(remote, &self.known, RETRIED_EACH, now).await;
         self.find_known(id, now)
     }

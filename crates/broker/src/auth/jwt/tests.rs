@@ -169,7 +169,7 @@ async fn claims_decide_on_a_token_with_a_right_signature() {
     assert_eq!(answer(&stage.secret("require_expiry = false"), &endless).await, Ok("alice".to_owned()));
 }
 
-/// The last key of the set is that of the tokens.
+/// The last key of the set signed the tokens.
 #[tokio::test]
 async fn token_without_kid_is_checked_with_few_keys() {
     let stage = Stage::new();

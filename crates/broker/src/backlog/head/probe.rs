@@ -13,7 +13,7 @@ pub(super) struct Probe {
 }
 
 impl Head {
-    /// Measures the newest message, which came at `now`, if one of [`ONE_OF`] has come since number `before`. `phase`
+    /// Measures the newest message, which came at `now`, if one of [`ONE_OF`] is due since number `before`. `phase`
     /// shifts the choice, so that queues with few messages are measured too.
     pub(crate) fn measure(&mut self, before: u64, phase: u64, now: Instant) {
         let is_chosen = (before + phase) / ONE_OF != (self.next_number + phase) / ONE_OF;

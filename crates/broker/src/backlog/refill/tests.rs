@@ -29,7 +29,7 @@ impl Stage {
         }
     }
 
-    /// Finishes a read with these messages, and returns what it gave. Entries from 1,000 on have no body: 1,012 is 12.
+    /// Finishes a read with these messages, and returns its result. Entries from 1,000 on have no body: 1,012 is 12.
     fn finish(&mut self, ranges: &EntryRanges, sequences: &[u64], is_broken: bool) -> Option<(Vec<u64>, Refilled)> {
         let publication = Publication::new(TopicName::try_from("t").unwrap(), Bytes::from_static(b"x"));
         let delivery = Delivery::new(publication.template(&mut BytesMut::new()), QoS::AtLeastOnce, false);
@@ -79,7 +79,7 @@ fn messages_that_were_not_asked_for_are_skipped() {
 fn entries_added_during_a_read_stay() {
     let mut stage = Stage::new(&[11, 12, 13, 20]);
     let ranges = stage.begin().unwrap();
-    // Below what is read, between its ranges, and behind it.
+    // Below the ranges being read, between them, and behind them.
     [10, 15, 21].into_iter().for_each(|sequence| stage.entries.add(Sequence(sequence), 10));
     let (taken, _) = stage.finish(&ranges, &[11, 13], false).unwrap();
     assert_eq!((taken, stage.left()), (vec![11, 13], vec![(10, 10), (15, 15), (20, 21)]), "the twelfth is gone");
@@ -173,7 +173,7 @@ impl Run {
         assert!(self.waiting.intersection(&self.disk).all(|left| entries.contains(left)), "nothing is lost");
     }
 
-    /// Begins a read. What is on disk now may be on the page.
+    /// Begins a read. Messages on disk now may be on the page.
     fn begin(&mut self) {
         if let Some(ranges) = self.stage.begin() {
             let is_asked = |&&sequence: &&u64| ranges.iter().any(|range| range.contains(&Sequence(sequence)));

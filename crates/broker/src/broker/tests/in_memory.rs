@@ -39,7 +39,7 @@ async fn in_memory_client_is_closed_without_listener() {
     assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
 }
 
-/// What has been read at once may be thousands of small packets.
+/// A single read may bring thousands of small packets.
 #[tokio::test]
 async fn others_are_served_between_small_packets() {
     const PACKETS: usize = 20_000;

@@ -1,4 +1,4 @@
-//! Sessions that take long to end. In tests every step is a slice of its own.
+//! Sessions that take long to end. In tests every step is a separate slice.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -105,7 +105,7 @@ fn published_will_precedes_next_will_after_restart() {
     });
 }
 
-/// A refused CONNECT has removed the stored delayed Will, whose delay ends meanwhile.
+/// A refused CONNECT has removed the stored delayed Will. The delay ends at the same time.
 #[test]
 fn will_is_stored_again_after_refused_connect() {
     let directory = tempfile::tempdir().unwrap();

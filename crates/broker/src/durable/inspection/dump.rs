@@ -26,7 +26,7 @@ pub struct DumpOptions {
 /// memory than opening the directory, and its largest record.
 ///
 /// # Errors
-/// The directory cannot be opened, or `out` cannot be written. Each unreadable part has a line of its own, and is
+/// The directory cannot be opened, or `out` cannot be written. Each unreadable part has a line, and is
 /// counted.
 pub fn dump(directory: &Path, options: DumpOptions, out: &mut dyn Write) -> Result<Found, InspectionError> {
     let locked = LockedDirectory::open_to_read(directory)?;
@@ -167,7 +167,7 @@ impl Dumping<'_> {
     }
 
     fn message(&mut self, queue: QueueId, stored: &Stored, all: &Bytes, tags: &[u8]) {
-        // PUBREC has come, and the body is gone: the queue's line shows the message.
+        // PUBREC was received, and the body is gone: the queue's line shows the message.
         let Some(body) = stored.body.clone().map(|body| all.slice(body)) else { return };
         let decoded = || -> Result<_, RecordError> {
             let expires = message::expires(&body)?;

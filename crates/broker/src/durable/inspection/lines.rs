@@ -131,7 +131,7 @@ pub(super) struct Message {
 pub(super) struct UnderWay {
     pub(super) sequence: u64,
     pub(super) packet_id: u16,
-    /// PUBREC has come.
+    /// PUBREC was received.
     pub(super) is_received: bool,
 }
 

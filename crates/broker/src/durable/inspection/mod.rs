@@ -1,6 +1,6 @@
 //! Inspection of a data directory, for people: is it whole, and which records are in it? Nothing in it is changed.
 //!
-//! Needs the directory for itself: it fails while a broker uses the directory, and a broker fails to start meanwhile.
+//! Needs the directory for itself: it fails while a broker uses the directory, and a broker fails to start while it runs.
 
 mod check;
 mod dump;

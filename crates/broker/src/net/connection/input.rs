@@ -136,7 +136,7 @@ impl<S: Stream> ConnectionTask<S> {
     }
 
     /// Publishes the plain messages to known topics at the beginning of the input; returns how many.
-    #[inline(never)] // a loop of its own is faster
+    #[inline(never)] // a separate loop is faster
     fn take_plain(&mut self, batch: &mut InputBatch) -> u64 {
         let (mut packets, mut bytes) = (0, 0);
         while !batch.is_over {

@@ -17,7 +17,7 @@
 //!
 //! 1. **Gate, release.** Packets whose changes have become durable join the output. First, since they count in the room
 //!    that is left.
-//! 2. **Write.** Output of the last lap leaves. What the socket has taken is reported to the balancer.
+//! 2. **Write.** Output of the last lap leaves. Packets that the socket has taken are reported to the balancer.
 //! 3. **Room.** Send quota and free output bound everything that follows. The queue learns whether the socket is full.
 //! 4. **Read**, unless the output is full, the gate waits for the disk, or the packet's memory is lacking. Before sending,
 //!    so that messages queued before a packet came are sent before its answer.
@@ -86,7 +86,7 @@ pub(super) struct AcceptedSocket<S> {
 
 /// Serves one connection from its first byte to its last.
 ///
-/// A future is as large as the largest future that it awaits, and stores each argument besides. So the handshake and
+/// A future is as large as the largest future that it awaits, and also stores each argument. So the handshake and
 /// the closing are boxed: their memory is freed while the connection lasts.
 pub(super) async fn serve<S: Stream>(socket: Box<AcceptedSocket<S>>) {
     let Some(mut task) = in_turn(Box::pin(begin(socket))).await else { return };
@@ -248,7 +248,7 @@ impl<S: Stream> ConnectionTask<S> {
         self.core.hooks.is_some() && HookSet::take_panic()
     }
 
-    /// Tells hooks what the socket has taken.
+    /// Tells hooks which packets the socket has taken.
     #[cold]
     fn tell_hooks_written(&mut self) {
         if let Some(hooks) = &mut self.core.hooks {

@@ -17,7 +17,7 @@ pub(super) enum Turn {
 /// Yields once, to tasks that were woken earlier.
 ///
 /// So messages leave before their publisher's acknowledgements. Receivers' acknowledgements may arrive until then, which
-/// saves the thread a sleep and a wake-up. A future of its own, since an `async fn` would enlarge each connection.
+/// saves the thread a sleep and a wake-up. A separate future, since an `async fn` would enlarge each connection.
 #[derive(Default)]
 pub(super) struct ReceiversFirst {
     has_yielded: bool,

@@ -32,12 +32,12 @@ pub(super) async fn claim(
             Ok(Claimed::Ours(lease)) => return Ok((lease, place)),
             Ok(Claimed::ToEnd(lease)) => {
                 let now = Instant::now();
-                // Displace no session for a user removed meanwhile.
+                // Displace no session for a user removed in between.
                 if shared.access.standing(principal) != Standing::Current {
                     lifecycle::give_back(shared, lease, now).await;
                     return Err(ReasonCode::NotAuthorized.into());
                 }
-                // Nor for a user who is refused.
+                // Nor for a refused user.
                 match lifecycle::may_displace(shared, &lease, beginning, peer.address()) {
                     Ok(counted) => place = counted,
                     Err(refusal) => return Err(not_begun(shared, lease, peer, refusal, now).await),

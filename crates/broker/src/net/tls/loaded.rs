@@ -83,7 +83,7 @@ impl LoadedFiles {
         self.now.load().settings.servers.for_client(hello)
     }
 
-    /// Puts files that nobody uses yet in the place of these.
+    /// Replaces these files by files that are not in use yet.
     fn take_over(&self, new: Arc<Self>) {
         if let Some(new) = Arc::into_inner(new).and_then(|new| Arc::into_inner(new.now.into_inner())) {
             self.replace(new, ReadBy::Reload);

@@ -18,7 +18,7 @@ use super::names::Names;
 use crate::config::{ClientCertificates, Tls, TlsVersion, Transport};
 use crate::net::tls_error::TlsError;
 
-/// What the files of a listener say.
+/// Settings from the files of a listener.
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) servers: Servers,
@@ -39,7 +39,7 @@ pub(super) struct Servers {
 /// Configurations that differ in the choice of the cipher suite.
 #[derive(Debug)]
 struct Choices {
-    /// AES-128 first, whatever the client prefers.
+    /// AES-128 first, against the client's preference.
     aes_128: Arc<ServerConfig>,
     /// As the client prefers.
     as_offered: Arc<ServerConfig>,

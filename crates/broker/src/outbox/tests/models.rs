@@ -5,7 +5,7 @@
 //! RUSTFLAGS="--cfg tenbin_model" cargo test -p tenbin-broker --lib outbox::tests::models
 //! ```
 //!
-//! The code is that of the product. Lock and atomics of the outbox and of the balancer are loom's. Each operation on
+//! The models run the product's code. Lock and atomics of the outbox and of the balancer are loom's. Each operation on
 //! other atomics (budget, metrics, the queue on disk) happens at once and in one order. The receivers have no disk.
 
 use loom::sync::{Condvar, Mutex};

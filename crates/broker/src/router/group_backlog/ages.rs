@@ -24,7 +24,7 @@ struct Mark {
     /// Its age at `since`, which may be a time of the last run.
     age: Duration,
     since: Instant,
-    /// Offset above those of all stored messages that are older than the mark; 0 without a store.
+    /// Offset above the offsets of all stored messages that are older than the mark; 0 without a store.
     end: Sequence,
     /// Number of the next message in memory, which tells without a store which messages are older.
     added: u64,
@@ -223,7 +223,7 @@ mod tests {
             member.attach(u32::MAX, None);
             let mut taken = Vec::new();
             while taken.is_empty() {
-                standing.stage.group.dispatch_waiting(standing.stage.now, &mut Rng::new(1)); // its page is read meanwhile
+                standing.stage.group.dispatch_waiting(standing.stage.now, &mut Rng::new(1)); // its page is read in between
                 taken = payloads(&member);
             }
             assert_eq!(taken.len(), 1);

@@ -104,7 +104,7 @@ impl SharedGroup {
         }
     }
 
-    /// Returns whether the members need more than `limit` for so many messages, as far as their speeds are known.
+    /// Returns whether the members need more than `limit` for this number of messages, as far as their speeds are known.
     fn is_longer_than(&self, limit: Duration, messages: usize) -> bool {
         let per_second = if messages > 0 { self.members.members().messages_per_second() } else { 0.0 };
         per_second > 0.0 && messages as f64 > limit.as_secs_f64() * per_second

@@ -98,7 +98,7 @@ mod tests {
         }
     }
 
-    /// What a member gets that connects now.
+    /// Messages of a member that connects now.
     fn drained(stage: &Stage) -> Vec<String> {
         let member = stage.member(1, QoS::AtLeastOnce, false);
         member.attach(u32::MAX, None);

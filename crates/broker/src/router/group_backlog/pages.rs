@@ -40,7 +40,7 @@ impl SharedGroup {
             let mut read = Vec::new();
             let put = |delivery| read.push(Delivery { share: Some(self.number()), ..delivery });
             let refilled = queued.spill.refill(page, now.at, put);
-            // Behind messages that members gave back meanwhile, which are older.
+            // Behind messages that members gave back in between, which are older.
             read.into_iter().for_each(|delivery| queued.append(delivery));
             refilled
         });

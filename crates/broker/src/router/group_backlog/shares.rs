@@ -12,7 +12,7 @@ use crate::backlog::{Limits, Usage};
 /// Estimated shares of publishers in a long backlog.
 ///
 /// Messages leave it in any order, or unseen on disk. So additions are counted, and the shares of the backlog are
-/// supposed to be those of the additions. When twice as much was added as is there, all counts are halved.
+/// assumed to equal the shares of the additions. When twice as much was added as is there, all counts are halved.
 #[derive(Debug, Default)]
 pub(super) struct Shares(Option<Box<Added>>);
 

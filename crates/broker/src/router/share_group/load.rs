@@ -61,7 +61,7 @@ impl SharedGroup {
             redispatched: members.iter().map(|member| member.load().snapshot().taken_back).sum(),
         };
         for candidate in members.explain(&Dispatch { at: now, is_acknowledged: true, ..Dispatch::default() }) {
-            // Without reports nobody tells which messages a member has completed: `pending` counts them all.
+            // Without reports it is unknown which messages a member has completed: `pending` counts them all.
             let is_reporting = !candidate.reported_processing_time.is_zero();
             let pending = if is_reporting { candidate.pending } else { 0 };
             load.backlog += pending.max(candidate.in_flight);

@@ -124,7 +124,7 @@ impl SharedGroup {
         self.standing_pays();
     }
 
-    /// Restores what the last run knew of the waiting messages.
+    /// Restores the last run's facts about the waiting messages.
     pub(super) fn restore_wait(&self, KnownWait { keep_seconds, ages }: KnownWait) {
         self.keep_seconds.store(keep_seconds.map_or(0, NonZeroU32::get), Ordering::Relaxed);
         self.restore_ages(ages);
