@@ -1,12 +1,12 @@
-//! The first steps of an operator, as README has them.
+//! The first steps of an operator, as `docs/access.md` has them.
 
 use std::net::TcpListener;
 use std::process::Command;
 
-/// Lines of the first block of README that is marked as shell.
+/// Lines of the page's first block that is marked as shell.
 fn lines() -> &'static str {
-    let readme = include_str!("../../README.md");
-    let block = readme.split_once("```sh\n").expect("a block").1;
+    let page = include_str!("../../docs/access.md");
+    let block = page.split_once("```sh\n").expect("a block").1;
     block.split_once("```").expect("its end").0
 }
 
@@ -18,7 +18,7 @@ fn is_installed(program: &str) -> bool {
 
 /// Runs the lines with another port and directory; the broker ends with the shell.
 #[test]
-fn first_steps_of_the_readme_work() {
+fn first_steps_of_the_page_work() {
     if !["openssl", "mosquitto_sub", "mosquitto_pub"].into_iter().all(is_installed) {
         return;
     }

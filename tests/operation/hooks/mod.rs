@@ -9,10 +9,13 @@ mod stage;
 mod verdicts;
 mod webhooks;
 
-/// The example of README is the one that runs.
+/// The example of the page is the one that runs.
 #[test]
-fn readme_has_the_example_of_embedding() {
+fn page_has_the_example_of_embedding() {
     let example = include_str!("../../../examples/embed.rs");
     let code = example.split_once("use tenbin_broker").expect("an import").1;
-    assert!(include_str!("../../../README.md").contains(code), "README's code differs from examples/embed.rs");
+    assert!(
+        include_str!("../../../docs/embedding.md").contains(code),
+        "the page's code differs from examples/embed.rs"
+    );
 }
