@@ -1,0 +1,47 @@
+# Recipes for contributors; `just --list` shows them. CONTRIBUTING.md says which one to use after a change.
+
+# Formats and lints the whole workspace, without building programs.
+check:
+    cargo fmt --check
+    cargo clippy --workspace --all-targets -- -D warnings
+
+# Runs all tests.
+test:
+    cargo test --workspace
+
+# Runs the fast tests: units of the pure crates, the project's texts, and the protocol with the built broker.
+test-fast:
+    cargo test -p tenbin-kit -p tenbin-codec -p tenbin-session -p tenbin-balancer -p tenbin-websocket \
+        -p tenbin-pending -p tenbin-sn-codec -p tenbin-sn
+    cargo test -p tenbin-broker --lib
+    cargo test --test docs --test house --test requirements --test protocol
+
+# Measures the broker beside the other brokers that are installed; arguments as of benches/compare.
+bench *arguments:
+    cargo build --profile dist -p tenbin -p tenbin-loadgen -p tenbin-relay
+    benches/compare {{ arguments }}
+
+# Counts the instructions of a message's way through the broker.
+instructions *arguments:
+    .ci/instructions {{ arguments }}
+
+# Runs each fuzz target for some seconds.
+fuzz seconds='60' *targets:
+    fuzz/run {{ seconds }} {{ targets }}
+
+# Runs all checks that must pass before a change lands. Installs missing programs.
+ci:
+    .ci/run
+
+# Builds the site of the documentation in target/book, after the pages that are generated.
+docs:
+    UPDATE=1 cargo test --test docs
+    mdbook build
+
+# Checks licences, sources, duplicates and advisories of all dependencies.
+deny:
+    cargo deny --workspace check
+
+# Builds the programs as they are released, and the Debian packages tenbin and tenbin-tools.
+dist:
+    deploy/debian/build
