@@ -64,10 +64,10 @@ pub(crate) struct BrokerArgs {
     /// Form of log lines.
     #[arg(long, value_name = "FORM", default_value = "text")]
     log_format: LogFormat,
-    /// Checks the configuration, and ends: prints all errors, or the keys that differ from their defaults. Opens no
-    /// socket, and looks up the names in addresses. With --data it reads that directory, unless a broker uses it: it
-    /// prints how many messages wait there with share groups for which the configuration has no rule. Exit code 0 if a
-    /// broker would take it, else 1.
+    /// Checks the configuration, and ends: prints errors, and the keys that differ from their defaults. Errors of
+    /// addresses show once keys and files are right. Opens no socket, and looks up the names in addresses. With --data it
+    /// reads that directory, unless a broker uses it: it prints how many messages wait there with share groups for which
+    /// the configuration has no rule. Exit code 0 without an error, else 1.
     #[arg(long)]
     check: bool,
     /// Prints the default configuration with all its keys, and ends.
