@@ -263,8 +263,8 @@ mod tests {
     fn the_port_is_found_in_the_line_that_says_listening() {
         for line in [
             "listening on 127.0.0.1:40123",
-            "2026-01-01T00:00:00Z  INFO tenbin: listening on 127.0.0.1:40123 policy=random version=0.1.0",
-            "tenbin 0.1.0 listening on 127.0.0.1:40123 (MQTT 5.0 and 3.1.1, policy random)",
+            "2026-01-01T00:00:00Z  INFO tenbin: listening on 127.0.0.1:40123 policy=random version=0.2.0",
+            "tenbin 0.2.0 listening on 127.0.0.1:40123 (MQTT 5.0 and 3.1.1, policy random)",
             "listening on 127.0.0.1:40123.",
             "now INFO listening address=127.0.0.1:40123",
         ] {
