@@ -8,7 +8,7 @@ use tenbin_codec::QoS;
 
 use crate::run::{AgentArgs, Carrier, RunArgs};
 use crate::scenario::SlowArgs;
-use crate::sweep::{CompareArgs, PatternArgs, ThroughputArgs};
+use crate::sweep::{CompareArgs, PatternArgs};
 use crate::values::{positive_duration, qos};
 
 /// Subcommands of the load generator.
@@ -23,8 +23,6 @@ pub enum Command {
     Pattern(PatternArgs),
     /// Put the same load on several brokers in turn, or on this project's broker with several policies
     Compare(Box<CompareArgs>),
-    /// Measure the message rate of one or more brokers, and the processor time they need for it
-    Throughput(ThroughputArgs),
     /// Serve `run --agents` of another machine: generate its load from this one
     Agent(AgentArgs),
 }

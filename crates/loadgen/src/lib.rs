@@ -5,7 +5,6 @@
 //!   and their effect on others.
 //! * `run` puts any load on any broker and reports the fate of each message; `pattern` and `compare` do so with
 //!   several.
-//! * `throughput` measures the message rate of any MQTT broker, and its cost in processor time.
 //!
 //! As a library it runs loads in the hands of another program: [`run::RunningLoad`] connects the clients of a
 //! [`run::Plan`], and gives a [`run::Outcome`] and a [`run::Ledger`]. Clients of other protocols are [`run::Driver`]s.
@@ -63,7 +62,7 @@ pub use args::{Command, ScenarioArgs, ScenarioCommand};
 pub use error::LoadgenError;
 pub use run::{AgentArgs, Drivers};
 pub use scenario::SlowArgs;
-pub use sweep::{CompareArgs, PatternArgs, ThroughputArgs};
+pub use sweep::{CompareArgs, PatternArgs};
 
 /// Runs a subcommand to its end, on its own runtime; results go to standard output, progress to standard error.
 ///
@@ -91,7 +90,6 @@ pub fn run_to(command: Command, drivers: &Drivers, out: &mut dyn Write) -> Resul
         },
         Command::Pattern(args) => runtime.block_on(sweep::pattern(args, out)),
         Command::Compare(args) => runtime.block_on(sweep::compare(*args, out)),
-        Command::Throughput(args) => runtime.block_on(sweep::throughput(args, out)),
         Command::Agent(args) => runtime.block_on(run::agents::serve(args, drivers, out)),
     };
     runtime.shutdown_background();

@@ -176,7 +176,7 @@ fn dying_broker_is_a_one_line_error() {
 #[test]
 fn unreachable_broker_is_a_one_line_error() {
     let address = "127.0.0.1:1";
-    for command in ["scenario 2 --broker", "throughput --target x="] {
+    for command in ["scenario 2 --broker", "compare --brokers x="] {
         let line = if command.ends_with('=') { format!("{command}{address}") } else { format!("{command} {address}") };
         let error = run(&line).unwrap_err();
         assert!(matches!(error, LoadgenError::Connect { .. }), "{error}");
@@ -185,40 +185,46 @@ fn unreachable_broker_is_a_one_line_error() {
 }
 
 #[test]
-fn throughput_counts_every_delivery_in_each_mode() {
-    for mode in ["--qos 0", "--qos 1", "--qos 2", "--qos 0 --fanout", "--qos 1 --protocol 3.1.1", "--window 1 --fanout"]
-    {
+fn closed_loop_counts_every_delivery_in_each_mode() {
+    for mode in [
+        "--closed --shared --qos 0",
+        "--closed --shared --qos 1",
+        "--closed --shared --qos 2",
+        "--closed --qos 0",
+        "--closed --shared --qos 1 --protocol 3.1.1",
+        "--closed=1 --qos 0",
+    ] {
         let address = fake_broker::start(Faults::default());
-        let pid = std::process::id();
-        let target = format!("--target fake={address},pid={pid}");
-        let text = run(&format!("throughput {target} --publishers 2 --subscribers 3 --duration 200ms --runs 1 {mode}"))
-            .unwrap();
-        assert!(text.contains("lost 0, duplicated 0"), "{mode}: {text}");
-        assert!(per_second(&text) > 0.0, "{mode}: {text}");
+        let broker = format!("--brokers fake={address},pid={}", std::process::id());
+        let text =
+            run(&format!("compare {broker} --publishers 2 --subscribers 3 --time 200ms --runs 1 {mode}")).unwrap();
+        assert!(text.contains("lost 0, duplicated 0, refused 0"), "{mode}: {text}");
+        assert!(["s of processor time", "per CPU-s", "CPU s", "RSS KiB"].iter().all(|of| text.contains(of)), "{text}");
+        assert!(received_per_second(&text) > 0.0, "{mode}: {text}");
     }
 }
 
 #[test]
-fn throughput_goes_on_after_a_loss() {
+fn closed_loop_goes_on_after_a_loss() {
     let address = fake_broker::start(Faults { lose: Some(4), ..Faults::default() });
-    let target = format!("--target fake={address}");
-    // A window of one message: the loss closes it until it is given up, long before deliveries are counted.
-    let text = run(&format!("throughput {target} --publishers 1 --window 1 --duration 500ms --runs 1")).unwrap();
+    // A window of one message: the loss closes it until it is given up, long before the end of the load.
+    let load = "--shared --subscribers 10 --closed=1 --time 500ms --runs 1";
+    let text = run(&format!("compare --brokers fake={address} {load}")).unwrap();
     assert!(text.contains("lost 1, duplicated 0"), "{text}");
-    assert!(per_second(&text) > 0.0, "{text}");
+    assert!(received_per_second(&text) > 0.0, "{text}");
 }
 
 #[test]
-fn throughput_loses_nothing_after_a_stall() {
-    // The stall lasts nearly as long as the load, so that given-up messages arrive after its end.
+fn closed_loop_loses_nothing_after_a_stall() {
+    // The stall lasts longer than the load, so that given-up messages arrive after its end.
     let address = fake_broker::start(Faults { stall: Some(1000), ..Faults::default() });
-    let target = format!("--target fake={address}");
-    let text = run(&format!("throughput {target} --window 20000 --duration 10ms --runs 1")).unwrap();
+    let load = "--shared --publishers 10 --subscribers 10 --payload 100 --closed --time 10ms --runs 1";
+    let text = run(&format!("compare --brokers fake={address} {load}")).unwrap();
     assert!(text.contains("lost 0, duplicated 0"), "{text}");
 }
 
-/// Deliveries a second, from the row of medians.
-fn per_second(text: &str) -> f64 {
+/// Received messages a second, from the row of medians.
+fn received_per_second(text: &str) -> f64 {
     let row = text.lines().find(|line| line.starts_with("fake")).expect("a row of medians");
-    row.split_whitespace().nth(1).expect("a figure").parse().expect("a number")
+    row.split_whitespace().nth(2).expect("a figure").parse().expect("a number")
 }

@@ -31,16 +31,12 @@ pub(crate) struct ExecuteOptions {
     pub(crate) ntp: Option<String>,
     /// Prefix of the progress line.
     pub(crate) title: String,
-    /// Additional times for samples, from the start of the run; see [`Execution::between`].
-    pub(crate) sample_times: Vec<Duration>,
 }
 
 /// A completed run.
 #[derive(Debug)]
 pub(crate) struct Execution {
     pub(crate) outcome: Outcome,
-    /// Progress of the clients at the end.
-    pub(crate) status: Status,
     /// Each arrival and each published message, in order, if [`Plan::records`] asks for them.
     pub(crate) arrivals: Vec<MessageRecord>,
     pub(crate) departures: Vec<PublishRecord>,
@@ -48,21 +44,15 @@ pub(crate) struct Execution {
     pub(crate) trace: Trace,
     /// Whether messages were still arriving when the run was given up.
     pub(crate) has_given_up: bool,
-    samples: Vec<Sample>,
 }
 
 /// Changes between two samples of a run.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Between {
-    pub(crate) seconds: f64,
-    /// Arrivals.
-    pub(crate) received: u64,
+struct Between {
     /// For each broker, if its process is known.
-    pub(crate) cpu_seconds: Vec<Option<f64>>,
-    /// For each broker, at the second sample.
-    pub(crate) resident_kib: Vec<Option<u64>>,
+    cpu_seconds: Vec<Option<f64>>,
     /// The busiest driver thread's share of the time.
-    pub(crate) busiest: f64,
+    busiest: f64,
 }
 
 /// Progress and usage at one time.
@@ -125,7 +115,7 @@ async fn execute(plan: &Plan, options: &ExecuteOptions, progress: &mut Progress)
     let Watched { ended, samples, pids } = watch(plan, options, load, progress).await?;
     progress.clear();
 
-    let Ended { mut part, status, notes, has_given_up, own_cpu } = ended;
+    let Ended { mut part, notes, has_given_up, own_cpu } = ended;
     let (arrivals, departures, trace) = (part.take_records(), part.take_publish_records(), part.take_trace());
     let mut outcome = Outcome::of(plan, &layout, part);
     outcome.own_cpu_seconds = own_cpu.as_secs_f64();
@@ -138,7 +128,7 @@ async fn execute(plan: &Plan, options: &ExecuteOptions, progress: &mut Progress)
         outcome.notes.extend(note_of_busy_threads(between.busiest));
     }
     outcome.notes.extend(outcome.notes_of_sending());
-    Ok(Execution { outcome, status, arrivals, departures, trace, has_given_up, samples })
+    Ok(Execution { outcome, arrivals, departures, trace, has_given_up })
 }
 
 /// The system clock, or one adjusted to an NTP server with a note on its offset.
@@ -147,13 +137,6 @@ async fn clock(options: &ExecuteOptions) -> Result<(RunClock, Option<String>), L
     let Some(server) = &options.ntp else { return Ok((clock, None)) };
     let offset = ntp::offset(server, clock).await?;
     Ok((clock.moved(offset.ns), Some(format!("clock of {server}: {offset}, which ours was set to"))))
-}
-
-impl Execution {
-    /// Changes between the samples nearest to two times of the run; `None` if there are not two samples.
-    pub(crate) fn between(&self, from: Duration, to: Duration) -> Option<Between> {
-        between(&self.samples, from, to)
-    }
 }
 
 /// A run that was watched to its end.
@@ -174,7 +157,7 @@ async fn watch(
         pids.push(pid_of(options.pids.get(number).copied().flatten(), broker).await);
     }
     load.start().await?;
-    let mut samples = Samples::new(pids, options.sample_times.clone());
+    let mut samples = Samples::new(pids);
     while let Some(status) = load.tick().await?.cloned() {
         let at = load.elapsed();
         samples.take_if_due(&status, at);
@@ -185,24 +168,20 @@ async fn watch(
     Ok(Watched { ended, samples: samples.taken, pids: samples.pids })
 }
 
-/// Samples of a run, at each full second and at additional times.
+/// Samples of a run, at each full second.
 struct Samples {
     pids: Vec<Option<u32>>,
-    sample_times: Vec<Duration>,
     next_second: u32,
     taken: Vec<Sample>,
 }
 
 impl Samples {
-    fn new(pids: Vec<Option<u32>>, sample_times: Vec<Duration>) -> Self {
-        Self { pids, sample_times, next_second: 0, taken: Vec::new() }
+    fn new(pids: Vec<Option<u32>>) -> Self {
+        Self { pids, next_second: 0, taken: Vec::new() }
     }
 
     fn take_if_due(&mut self, status: &Status, at: Duration) {
-        let second = Duration::from_secs(self.next_second.into());
-        let sample_times = self.sample_times.len();
-        self.sample_times.retain(|time| *time > at);
-        if at >= second || self.sample_times.len() < sample_times {
+        if at >= Duration::from_secs(self.next_second.into()) {
             self.next_second = at.as_secs() as u32 + 1;
             self.take(status, at);
         }
@@ -233,6 +212,7 @@ impl Samples {
     }
 }
 
+/// Changes between the samples nearest to two times of the run; `None` if there are not two samples.
 fn between(samples: &[Sample], from: Duration, to: Duration) -> Option<Between> {
     let at = |time: Duration| samples.iter().min_by_key(|sample| sample.at.abs_diff(time));
     let (first, last) = (at(from)?, at(to)?);
@@ -241,10 +221,7 @@ fn between(samples: &[Sample], from: Duration, to: Duration) -> Option<Between> 
     let busy = |(then, now): (&u64, &u64)| now.saturating_sub(*then) as f64 / elapsed.as_nanos() as f64;
     let threads = first.status.cpu_ns.iter().zip(&last.status.cpu_ns);
     Some(Between {
-        seconds: elapsed.as_secs_f64(),
-        received: last.status.received - first.status.received,
         cpu_seconds: brokers().map(|(then, now)| Some((*now)?.cpu_seconds - (*then)?.cpu_seconds)).collect(),
-        resident_kib: last.brokers.iter().map(|usage| Some((*usage)?.resident_kib)).collect(),
         busiest: threads.map(busy).fold(0.0, f64::max),
     })
 }
@@ -321,11 +298,7 @@ mod tests {
             sample(2_500, 350, 9.0, [0, 0]),
         ];
         let found = between(&samples, seconds(1), seconds(2)).unwrap();
-        assert_eq!((found.seconds, found.received), (1.0, 200));
-        assert_eq!(
-            (&found.cpu_seconds[..], &found.resident_kib[..]),
-            (&[Some(1.0), None][..], &[Some(2_001), None][..])
-        );
+        assert_eq!(found.cpu_seconds, [Some(1.0), None]);
         assert_eq!(found.busiest, 0.98);
         assert!(note_of_busy_threads(found.busiest).is_some() && note_of_busy_threads(0.9).is_none());
         assert_eq!(between(&samples, seconds(9), seconds(10)), None);

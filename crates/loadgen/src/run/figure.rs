@@ -187,6 +187,9 @@ pub const FIGURES: &[Figure] = &[
     number("deliveries_per_cpu_second", "of the broker with the fewest", |o| {
         least(o.broker_usage.iter().map(|usage| usage.deliveries_per_cpu_second))
     }),
+    number("resident_kib", "memory of the largest broker at the end", |o| {
+        o.broker_usage.iter().map(|usage| usage.resident_kib as f64).reduce(f64::max)
+    }),
     number("resident_peak_kib", "most memory of a broker", |o| {
         o.broker_usage.iter().map(|usage| usage.resident_peak_kib as f64).reduce(f64::max)
     }),

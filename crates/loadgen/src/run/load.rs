@@ -47,7 +47,6 @@ pub struct Finished {
 /// A load that has ended, before its results are computed.
 pub(super) struct Ended {
     pub(super) part: Part,
-    pub(super) status: Status,
     pub(super) notes: Vec<String>,
     pub(super) has_given_up: bool,
     pub(super) own_cpu: Duration,
@@ -187,7 +186,7 @@ impl RunningLoad {
         if self.are_clients_elsewhere {
             own_cpu += Duration::from_nanos(status.cpu_ns.iter().sum());
         }
-        Ok(Ended { part, status, notes: self.notes, has_given_up: self.has_given_up, own_cpu })
+        Ok(Ended { part, notes: self.notes, has_given_up: self.has_given_up, own_cpu })
     }
 }
 

@@ -14,7 +14,7 @@ use crate::interrupt::unless_interrupted;
 use crate::report::write_json;
 use crate::run::conf::Conf;
 use crate::run::figure::FIGURES;
-use crate::run::{Execution, LoadArgs, planning};
+use crate::run::{LoadArgs, Outcome, planning};
 use crate::target::{TargetArg, TargetList};
 
 /// Arguments of `compare`.
@@ -85,8 +85,8 @@ async fn measure(args: &CompareArgs, out: &mut dyn Write) -> Result<Vec<Case>, L
     writeln!(out, "compare: {}; in turns, runs on each: {}", names.join(", "), args.runs)
         .and_then(|()| out.flush())
         .map_err(LoadgenError::Print)?;
-    let figures = |of: &Execution| FIGURES.iter().map(|figure| (figure.name, (figure.of)(&of.outcome))).collect();
-    let sweep = Sweep { runs: args.runs, sample_times: Vec::new(), figures, printed: PRINTED };
+    let figures = |of: &Outcome| FIGURES.iter().map(|figure| (figure.name, (figure.of)(of))).collect();
+    let sweep = Sweep { runs: args.runs, figures, printed: PRINTED };
     let plan = |broker| planning::plan(&load, &conf, vec![broker]);
     sweep.in_turns(&targets, planning::default_port(&load, &conf), plan, out).await
 }
@@ -100,7 +100,7 @@ fn write_medians(out: &mut dyn Write, cases: &[&Case]) -> io::Result<()> {
     }
     writeln!(
         out,
-        "medians; ratio: to the first; CPU: of the broker's process; lowest and highest of received/s, \
+        "medians; ratio: to the first; CPU, RSS: of the broker's process; lowest and highest of received/s, \
          lost and duplicated: of all runs"
     )?;
     out.flush()
@@ -116,13 +116,15 @@ const TIME: Duration = Duration::from_secs(5);
 
 const PRINTED: &[(&str, &str, &str)] = &[
     ("received ", "received_per_second", "/s"),
+    ("", "cpu_seconds", " s of processor time"),
     ("mean ", "mean", ""),
     ("p99 ", "p99", " ms"),
     ("lost ", "lost", ""),
     ("duplicated ", "duplicated", ""),
+    ("refused ", "not_taken", ""),
 ];
 
-const THROUGHPUT: [Column; 8] = [
+const THROUGHPUT: [Column; 9] = [
     ("published/s", Over::Median, "published_per_second"),
     ("received/s", Over::Median, "received_per_second"),
     ("ratio", Over::Ratio, "received_per_second"),
@@ -131,6 +133,7 @@ const THROUGHPUT: [Column; 8] = [
     ("per CPU-s", Over::Median, "deliveries_per_cpu_second"),
     ("ratio", Over::Ratio, "deliveries_per_cpu_second"),
     ("CPU s", Over::Median, "cpu_seconds"),
+    ("RSS KiB", Over::Median, "resident_kib"),
 ];
 
 const LATENCY: [Column; 9] = [

@@ -1,6 +1,6 @@
 //! Sweeps: several runs of the engine, and their figures side by side.
 //!
-//! * `compare` puts the same load on several brokers or policies, `throughput` a fixed kind of load, both in turns.
+//! * `compare` puts the same load on several brokers or policies, in turns.
 //! * `pattern` puts a fixed kind of load on several arrangements of brokers and subscribers.
 //! * `find_rate` repeats a load at other rates, until it has the highest one that holds.
 //!
@@ -10,25 +10,21 @@ mod compare;
 mod find_rate;
 mod pattern;
 mod table;
-mod throughput;
 
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
-use std::time::Duration;
 
 pub use compare::CompareArgs;
 pub use pattern::PatternArgs;
-pub use throughput::ThroughputArgs;
 
 pub(crate) use compare::run as compare;
 pub(crate) use find_rate::run as find_rate;
 pub(crate) use pattern::run as pattern;
-pub(crate) use throughput::run as throughput;
 
 use crate::progress::Progress;
 use crate::report::{Compared, write_comparison};
-use crate::run::{Broker, ExecuteOptions, Execution, Outcome, Plan, perform};
+use crate::run::{Broker, ExecuteOptions, Outcome, Plan, perform};
 use crate::target::{RunningBroker, TargetArg};
 use crate::{LoadgenError, statistics};
 
@@ -48,9 +44,7 @@ struct Case {
 struct Sweep {
     /// Runs of each case.
     runs: u32,
-    /// Times of additional samples.
-    sample_times: Vec<Duration>,
-    figures: fn(&Execution) -> Figures,
+    figures: fn(&Outcome) -> Figures,
     /// Figures to print after each run, each with the text before and after it.
     printed: &'static [(&'static str, &'static str, &'static str)],
 }
@@ -85,12 +79,12 @@ impl Sweep {
         out: &mut dyn Write,
     ) -> Result<(), LoadgenError> {
         let title = format!("{} {number}/{}: ", case.name, self.runs);
-        let options = ExecuteOptions { title, sample_times: self.sample_times.clone(), ..ExecuteOptions::default() };
-        let execution = perform(plan, brokers, options, &mut Progress::new()).await?;
-        let figures = (self.figures)(&execution);
+        let options = ExecuteOptions { title, ..ExecuteOptions::default() };
+        let outcome = perform(plan, brokers, options, &mut Progress::new()).await?.outcome;
+        let figures = (self.figures)(&outcome);
         table::write_run(out, number, &case.name, &figures, self.printed).map_err(LoadgenError::Print)?;
         case.runs.push(figures);
-        case.outcomes.push(execution.outcome);
+        case.outcomes.push(outcome);
         Ok(())
     }
 }

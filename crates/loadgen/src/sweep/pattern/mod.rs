@@ -181,8 +181,7 @@ async fn measure(args: &PatternArgs, system: &System, out: &mut dyn Write) -> Re
     )
     .and_then(|()| out.flush())
     .map_err(LoadgenError::Print)?;
-    let sweep =
-        Sweep { runs: *runs, sample_times: Vec::new(), figures: |of| figures::of(&of.outcome), printed: PRINTED };
+    let sweep = Sweep { runs: *runs, figures: figures::of, printed: PRINTED };
     let mut rows = Vec::new();
     for pattern in args.patterns() {
         for qos in &args.qos {
