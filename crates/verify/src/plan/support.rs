@@ -8,7 +8,7 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-use crate::groups::Groups;
+use crate::groups::Group;
 use crate::kind::Kind;
 use crate::template::{Fault, Runtime};
 use tenbin_loadgen::drivers::installed;
@@ -102,7 +102,7 @@ pub fn missing(need: &Need) -> Option<String> {
             })
         }
         Need::ControlGroup => {
-            let reason = Groups::of("self").and_then(|groups| groups.check()).err()?;
+            let reason = Group::of("self").and_then(|group| group.home(is_root())).err()?;
             let hint = "run it in a delegated control group (systemd-run --user --scope -p Delegate=yes), or as root";
             Some(format!("{reason}; {hint}"))
         }

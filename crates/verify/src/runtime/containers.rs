@@ -14,7 +14,7 @@ use tenbin_lab::journal::Undo;
 
 use super::{Output, Proc, Processes, Site, World};
 use crate::docker::{self, Run};
-use crate::groups::Groups;
+use crate::groups::Group;
 use crate::plan::{Instance, Plan};
 use crate::systems::Line;
 use crate::template::StartBy;
@@ -148,11 +148,11 @@ impl Containers {
         first.check().map(|()| first)
     }
 
-    /// Control groups of a container. It has others after its next start.
-    pub(crate) fn groups(&self, instance: &str) -> Result<Groups, String> {
+    /// Control group of a container. It has another one after its next start.
+    pub(crate) fn group(&self, instance: &str) -> Result<Group, String> {
         let first = self.running(instance)?;
-        let groups = Groups::of(&first.pid.to_string())?;
-        first.check().map(|()| groups)
+        let group = Group::of(&first.pid.to_string())?;
+        first.check().map(|()| group)
     }
 
     /// Runs a command in a container.

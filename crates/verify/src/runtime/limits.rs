@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tenbin_lab::journal::{Entry, Journal, Undo};
 
 use super::Site;
-use crate::groups::{Group, Groups, Home, Limit, SUBTREE, TOOL, Version};
+use crate::groups::{CONTROLLERS, Group, Home, Limit, SUBTREE, TOOL};
 use crate::plan::Plan;
 use crate::systems::Line;
 use crate::template::Fault;
@@ -16,7 +16,7 @@ use crate::template::Fault;
 /// Limits of a run.
 pub(crate) struct Limits {
     journal: Option<Arc<Journal>>,
-    groups: HashMap<String, Groups>,
+    groups: HashMap<String, Group>,
     set: Mutex<Set>,
 }
 
@@ -43,41 +43,35 @@ impl Limits {
         if names.is_empty() {
             return Ok(limits);
         }
-        let own = Groups::of("self")?;
-        let is_root = rustix::process::geteuid().is_root();
-        let [cpu, memory] = [&own.cpu, &own.memory].map(|own| limits.parent(own, is_root));
-        let (cpu, memory) = (cpu?, memory?);
+        let parent = limits.parent(&Group::of("self")?, rustix::process::geteuid().is_root())?;
         for name in names {
-            let make = |parent: &Group| limits.make(parent, &format!("{run}-{name}"));
-            let groups = Groups { cpu: make(&cpu)?, memory: make(&memory)? };
-            limits.groups.insert(name, groups);
+            let group = limits.make(&parent, &format!("{run}-{name}"))?;
+            limits.groups.insert(name, group);
         }
         Ok(limits)
     }
 
-    /// The command in the groups of a member, with all processes that it starts.
+    /// The command in the group of a member, with all processes that it starts.
     pub(crate) fn inside(&self, member: &str, line: &Line) -> Line {
-        let Some(groups) = self.groups.get(member) else { return line.clone() };
-        let script =
-            "for group in \"$1\" \"$2\"; do echo 0 > \"$group/cgroup.procs\" || exit; done; shift 2; exec \"$@\"";
-        let groups = [&groups.cpu, &groups.memory].map(|group| group.directory.display().to_string());
-        let arguments = ["-c".to_owned(), script.to_owned(), "sh".to_owned()].into_iter().chain(groups);
-        let arguments = arguments.chain([line.program.clone()]).chain(line.arguments.iter().cloned());
+        let Some(group) = self.groups.get(member) else { return line.clone() };
+        let script = "echo 0 > \"$1/cgroup.procs\" || exit; shift; exec \"$@\"";
+        let group = group.directory.display().to_string();
+        let arguments = ["-c".to_owned(), script.to_owned(), "sh".to_owned(), group, line.program.clone()];
+        let arguments = arguments.into_iter().chain(line.arguments.iter().cloned());
         Line { environment: line.environment.clone(), ..Line::new("/bin/sh", arguments) }
     }
 
-    /// Limits a member, or the container with these groups; returns the number of the limit.
-    pub(crate) fn set(&self, member: &str, own: Option<Groups>, limit: Limit) -> Result<u64, String> {
-        let groups = own.as_ref().or_else(|| self.groups.get(member));
-        let groups = groups.ok_or_else(|| format!("{member} has no control group"))?;
+    /// Limits a member, or the container with this group; returns the number of the limit.
+    pub(crate) fn set(&self, member: &str, own: Option<Group>, limit: Limit) -> Result<u64, String> {
+        let group = own.as_ref().or_else(|| self.groups.get(member));
+        let group = group.ok_or_else(|| format!("{member} has no control group"))?;
         let mut set = self.set.lock().unwrap_or_else(PoisonError::into_inner);
         set.last += 1;
         let number = set.last;
-        for (path, content) in groups.files(limit) {
-            if let Err(reason) = self.push(&mut set, number, path, content) {
-                self.take(&mut set, number)?;
-                return Err(reason);
-            }
+        let (path, content) = group.file(limit);
+        if let Err(reason) = self.push(&mut set, number, path, content) {
+            self.take(&mut set, number)?;
+            return Err(reason);
         }
         Ok(number)
     }
@@ -101,18 +95,17 @@ impl Limits {
 
     fn take(&self, set: &mut Set, number: u64) -> Result<(), String> {
         let mut taken = Ok(());
-        // In the reverse of the order in which they were written.
-        for (path, stack) in set.files.iter_mut().rev() {
+        for (path, stack) in &mut set.files {
             let Some(at) = stack.contents.iter().position(|(of, _)| *of == number) else { continue };
             let is_newest = at + 1 == stack.contents.len();
             stack.contents.remove(at);
             let written = match stack.contents.last() {
                 None => self.journal().and_then(|own| own.undo(stack.original).map_err(|error| error.to_string())),
-                // A container that ended has taken its groups along.
+                // A container that ended has taken its group along.
                 Some((_, content)) if is_newest && path.exists() => write(path, content),
                 Some(_) => Ok(()),
             };
-            taken = taken.and(written);
+            taken = written;
         }
         set.files.retain(|_, stack| !stack.contents.is_empty());
         taken
@@ -129,9 +122,6 @@ impl Limits {
     /// The group in which groups of the run are made, with its controllers on.
     fn parent(&self, own: &Group, is_root: bool) -> Result<Group, String> {
         let Home { directory, must_leave } = own.home(is_root)?;
-        if own.version == Version::One {
-            return Ok(Group { directory, ..own.clone() });
-        }
         if must_leave {
             // The group and its processes end with the delegated one.
             let tool = directory.join(TOOL);
@@ -147,9 +137,7 @@ impl Limits {
         }
         let file = directory.join(SUBTREE);
         let enabled = read(&file)?;
-        for controller in
-            ["cpu", "memory"].into_iter().filter(|name| !enabled.split_whitespace().any(|one| one == *name))
-        {
+        for controller in CONTROLLERS.into_iter().filter(|name| !enabled.split_whitespace().any(|one| one == *name)) {
             self.record(Undo::Write { path: file.clone(), content: format!("-{controller}") })?;
             write(&file, &format!("+{controller}"))?;
         }
@@ -196,7 +184,7 @@ mod tests {
         // The second guard is of no use here.
         let journal = Journal::open(&Helper::new("true", &[]), directory.path()).unwrap();
         let limits = Limits { journal: Some(Arc::new(journal)), groups: HashMap::new(), set: Mutex::default() };
-        // A hierarchy of version 2 as files: a group with this program in it.
+        // A hierarchy as files: a group with this program in it.
         let root = directory.path().join("cgroup");
         let own = root.join("scope");
         fs::create_dir_all(&own).unwrap();
@@ -204,7 +192,7 @@ mod tests {
             fs::write(group.join("cgroup.subtree_control"), "memory\n").unwrap();
             fs::write(group.join("cgroup.procs"), std::process::id().to_string()).unwrap();
         }
-        let group = Group { version: Version::Two, root: root.clone(), directory: own.clone() };
+        let group = Group { root: root.clone(), directory: own.clone() };
         assert_eq!(limits.parent(&group, true).unwrap().directory, root);
         let parent = limits.parent(&group, false).unwrap();
         assert_eq!(parent.directory, own);
@@ -214,25 +202,25 @@ mod tests {
         fs::create_dir(&made.directory).unwrap();
         let (cpu, memory) = (made.directory.join("cpu.max"), made.directory.join("memory.max"));
         fs::write(&cpu, "max 100000\n").unwrap();
-        let groups = || Some(Groups { cpu: made.clone(), memory: made.clone() });
-        let number = limits.set("broker", groups(), Limit::Cpu(0.5)).unwrap();
+        let group = || Some(made.clone());
+        let number = limits.set("broker", group(), Limit::Cpu(0.5)).unwrap();
         assert_eq!(read(&cpu).unwrap(), "50000 100000");
         limits.lift(number).unwrap();
         assert_eq!(read(&cpu).unwrap(), "max 100000\n");
         // Limits that overlap: the newest one in effect holds.
-        let set = |share| limits.set("broker", groups(), Limit::Cpu(share)).unwrap();
+        let set = |share| limits.set("broker", group(), Limit::Cpu(share)).unwrap();
         let (first, second, third) = (set(0.5), set(0.25), set(0.125));
         for (ended, now) in [(second, "12500 100000"), (third, "50000 100000"), (first, "max 100000\n")] {
             limits.lift(ended).unwrap();
             assert_eq!(read(&cpu).unwrap(), now);
         }
-        let error = limits.set("broker", groups(), Limit::Memory(1)).unwrap_err();
+        let error = limits.set("broker", group(), Limit::Memory(1)).unwrap_err();
         assert!(error.contains("memory.max"), "{error}");
         assert!(limits.set("other", None, Limit::Memory(1)).unwrap_err().contains("other has no control group"));
         // Left to the journal: both limits, then the controller.
         fs::write(&memory, "max\n").unwrap();
-        limits.set("broker", groups(), Limit::Cpu(0.5)).unwrap();
-        limits.set("broker", groups(), Limit::Memory(1)).unwrap();
+        limits.set("broker", group(), Limit::Cpu(0.5)).unwrap();
+        limits.set("broker", group(), Limit::Memory(1)).unwrap();
         assert!(limits.journal().unwrap().undo_all().is_empty());
         assert_eq!((read(&cpu).unwrap().as_str(), read(&memory).unwrap().as_str()), ("max 100000\n", "max\n"));
         assert_eq!(read(&parent.directory.join("cgroup.subtree_control")).unwrap(), "-cpu");

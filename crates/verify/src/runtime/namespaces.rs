@@ -206,7 +206,7 @@ impl World for Namespaces {
     }
 
     fn limit(&self, machine: &str, limit: Limit) -> Result<u64, String> {
-        let own = if self.containers.has(machine) { Some(self.containers.groups(machine)?) } else { None };
+        let own = if self.containers.has(machine) { Some(self.containers.group(machine)?) } else { None };
         self.limits.set(machine, own, limit)
     }
 
