@@ -48,19 +48,6 @@ impl Protocol {
     }
 }
 
-/// Form of a Tenbin system.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// One broker.
-    #[default]
-    Standalone,
-    /// Two brokers, one of which is active.
-    Pair,
-    /// Three or more brokers.
-    Cluster,
-}
-
 /// Names of all kinds in templates.
 pub(crate) const KINDS: [(&str, Kind); 8] = [
     ("kafka", Kind::Kafka),
@@ -72,10 +59,6 @@ pub(crate) const KINDS: [(&str, Kind); 8] = [
     ("mqtt", Kind::Mqtt),
     ("command", Kind::Command),
 ];
-
-/// Names of all modes in templates.
-pub(crate) const MODES: [(&str, Mode); 3] =
-    [("standalone", Mode::Standalone), ("pair", Mode::Pair), ("cluster", Mode::Cluster)];
 
 impl Kind {
     /// Name in templates.
@@ -117,9 +100,8 @@ impl Kind {
         match self {
             Self::Kafka => Some(9093),
             Self::Nats | Self::Jetstream => Some(6222),
-            Self::Tenbin => Some(7883),
             Self::Rabbitmq => Some(25672),
-            Self::Mosquitto | Self::Mqtt | Self::Command => None,
+            Self::Tenbin | Self::Mosquitto | Self::Mqtt | Self::Command => None,
         }
     }
 
@@ -141,22 +123,12 @@ impl Kind {
     }
 
     /// True if the tool can ask which instance leads.
-    pub const fn has_leader(self, mode: Mode) -> bool {
-        match self {
-            Self::Kafka | Self::Jetstream => true,
-            Self::Tenbin => !matches!(mode, Mode::Standalone),
-            Self::Nats | Self::Mosquitto | Self::Rabbitmq | Self::Mqtt | Self::Command => false,
-        }
+    pub const fn has_leader(self) -> bool {
+        matches!(self, Self::Kafka | Self::Jetstream)
     }
 
-    /// True if several of its instances form one system.
-    pub const fn forms_cluster(self, mode: Mode) -> bool {
-        match self {
-            Self::Kafka | Self::Nats | Self::Jetstream | Self::Rabbitmq => true,
-            Self::Tenbin => !matches!(mode, Mode::Standalone),
-            // The user's own program may do so; the tool only passes `{peers}`.
-            Self::Command | Self::Mqtt => true,
-            Self::Mosquitto => false,
-        }
+    /// True if several of its instances form one system. The user's own program may do so; the tool only passes `{peers}`.
+    pub const fn forms_cluster(self) -> bool {
+        !matches!(self, Self::Tenbin | Self::Mosquitto)
     }
 }

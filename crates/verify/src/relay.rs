@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn external_hosts_are_this_machine_or_allowed_ones() {
         let check = |address: &str, allowed: &str| {
-            let text = format!("systems: {{ b: {{ kind: mqtt, external: '{address}' }} }}");
+            let text = format!("systems: {{ b: {{ kind: mqtt, external: '{address}' }}, p: {{ publishes_to: b }} }}");
             let templates = crate::template::Template::read("t.yaml", &text).unwrap();
             check(&Plan::new(&templates[0], None).unwrap(), &[allowed.to_owned()])
         };

@@ -9,7 +9,7 @@ use super::{
     Client, Disk, Instance, Machine, Need, Node, Plan, PlannedAction, PlannedPhase, PlannedTargets, Selection,
 };
 use crate::judge::windows::{Effect, windows};
-use crate::kind::{Kind, Mode, Protocol};
+use crate::kind::{Kind, Protocol};
 use crate::rng::Rng;
 use crate::template::{
     self, Acks, Action, Atom, Complaints, Fault, Member, MemberPart, Mistakes, Role, Runtime, StartBy, System, Target,
@@ -25,6 +25,7 @@ pub(super) fn plan(template: &Template, seed: Option<u64>) -> Result<Plan, Mista
     let instances = instances(template, &machines);
     let clients: Vec<_> =
         template.clients.iter().filter_map(|c| client(template, c, &instances, &mut complaints)).collect();
+    check_load(template, &clients, &mut complaints);
     check_placing(template, &mut complaints);
     let mut needs = need_of_runtime(template.base.runtime);
     for action in &template.actions {
@@ -157,7 +158,6 @@ fn instances(template: &Template, machines: &[Machine]) -> Vec<Instance> {
                 system: system.name.clone(),
                 number,
                 kind: system.kind,
-                mode: system.mode,
                 start: system.start.clone(),
                 ready: system.ready.clone(),
                 door,
@@ -252,21 +252,58 @@ fn client(
         session_expiry: client.session_expiry,
         keep_alive: client.keep_alive,
         slow: client.slow,
-        service: client.service.clone(),
         program: client.program.clone(),
         environment: client.placing.environment.clone(),
         cpus: client.placing.cpus.clone(),
     })
 }
 
-/// Images need a runtime with containers, ssh needs nodes. A container has no disk of the lab. Tenbin runs alone so far.
+/// The load generator runs one entry of publishers, and one protocol besides programs of the user.
+fn check_load(template: &Template, clients: &[Client], complaints: &mut Complaints) {
+    let mut publishers = template.clients.iter().filter(|client| client.role == Role::Publisher);
+    let Some(publisher) = publishers.next() else {
+        let place = template.clients.first().map(|client| client.place);
+        let place = place.or(template.systems.first().map(|system| system.place)).unwrap_or_default();
+        return complaints.add(
+            place,
+            "no client publishes",
+            "add one, as in \"pub: { publishes_to: broker }\"".to_owned(),
+        );
+    };
+    for other in publishers {
+        complaints.add(
+            other.place,
+            format!(
+                "publishes_to: {} and {} both publish, and this version runs one entry of publishers",
+                publisher.name, other.name
+            ),
+            "make one entry of both, with count".to_owned(),
+        );
+    }
+    let system = clients.iter().find(|client| client.name == publisher.name).map(|client| &client.system);
+    let protocol = clients.iter().find(|client| client.program.is_none()).map(|client| client.protocol);
+    for client in clients {
+        let is_foreign = client.program.is_none() && Some(client.protocol) != protocol;
+        if system.is_some_and(|system| client.system != *system) || is_foreign {
+            let place = template.clients.iter().find(|other| other.name == client.name).map(|client| client.to_place);
+            complaints.add(
+                place.unwrap_or_default(),
+                format!("{} and {} are clients of different systems", client.name, publisher.name),
+                "let all clients of a file connect to one system".to_owned(),
+            );
+        }
+    }
+}
+
+/// Images need a runtime with containers, ssh needs nodes. A container has no disk of the lab.
 fn check_placing(template: &Template, complaints: &mut Complaints) {
     let runtime = template.base.runtime;
-    for system in template.systems.iter().filter(|system| system.mode != Mode::Standalone) {
+    let is_one = |system: &&System| system.kind == Kind::Rabbitmq && system.replicas > 1;
+    for system in template.systems.iter().filter(|system| runtime == Runtime::Processes && is_one(system)) {
         complaints.add(
             system.place,
-            format!("{}: this version of Tenbin has no pairs and clusters", system.name),
-            "use mode: standalone".to_owned(),
+            format!("{}: nodes of RabbitMQ need an address each, which runtime processes has not", system.name),
+            "use runtime: namespaces".to_owned(),
         );
     }
     let systems =
@@ -320,8 +357,7 @@ fn check_containers(template: &Template, action: &Action, members: &[Member], co
 
 fn check_targets(template: &Template, action: &Action, members: &[Member], complaints: &mut Complaints) {
     let nodes: Vec<_> = template.base.nodes.iter().map(|(name, _)| name.clone()).collect();
-    let can_lead =
-        |system: &System| system.probe.is_some() || system.replicas > 1 && system.kind.has_leader(system.mode);
+    let can_lead = |system: &System| system.probe.is_some() || system.replicas > 1 && system.kind.has_leader();
     for target in action.all_targets() {
         target.check(members, &nodes, action.place, complaints);
         if target.has_roles() && !template.systems.iter().any(can_lead) {
@@ -333,23 +369,22 @@ fn check_targets(template: &Template, action: &Action, members: &[Member], compl
         }
     }
     if let Targets::Instances(target) = &action.targets {
-        let is_of_clients = |atom: &Atom| matches!(atom, Atom::Publishers | Atom::Subscribers);
-        let needs_instance = !matches!(
+        let ends = matches!(action.fault, Fault::Kill | Fault::Stop { .. } | Fault::Restart { .. });
+        let acts_on_clients = matches!(
             action.fault,
-            Fault::Pause
-                | Fault::Kill
-                | Fault::Stop { .. }
-                | Fault::Restart { .. }
-                | Fault::Command { .. }
-                | Fault::CpuLoad { .. }
-                | Fault::MemoryLoad { .. }
+            Fault::Pause | Fault::Command { .. } | Fault::CpuLoad { .. } | Fault::MemoryLoad { .. }
         );
-        if needs_instance && target.atoms().any(is_of_clients) {
-            complaints.add(
-                action.place,
-                format!("{} acts on instances, and not on clients", action.fault.name()),
-                "name an instance".to_owned(),
-            );
+        let is_client = |name: &String| template.clients.iter().any(|client| client.name == *name);
+        // Roles are instances.
+        let hit = target.resolve(members, |_| None, &mut Rng::new(0, ""));
+        if let Some(client) = hit.iter().find(|name| !acts_on_clients && is_client(name)) {
+            let name = action.fault.name();
+            let (message, correction) = if ends {
+                (format!("{name} of client {client} would end its ledger"), "pause it instead")
+            } else {
+                (format!("{name} acts on instances, and not on client {client}"), "name an instance")
+            };
+            complaints.add(action.place, message, correction.to_owned());
         }
     }
 }

@@ -22,7 +22,7 @@ use tenbin_loadgen::run::Version;
 
 use crate::judge::assertion::Assertion;
 use crate::judge::windows::Phase;
-use crate::kind::{Kind, Mode, Protocol};
+use crate::kind::{Kind, Protocol};
 use crate::rng::Rng;
 use crate::template::{
     Acks, Expect, Fault, InstanceRole, Measure, Member, Mistakes, Ready, Role, Runtime, StartBy, Target, Template,
@@ -128,8 +128,6 @@ pub struct Instance {
     pub machine: String,
     /// Kind of the system.
     pub kind: Kind,
-    /// Form of a Tenbin system.
-    pub mode: Mode,
     /// How it is started.
     pub start: StartBy,
     /// Condition of readiness; `None` for the kind's own.
@@ -198,8 +196,6 @@ pub struct Client {
     pub keep_alive: Option<Time>,
     /// Messages a second that a slow subscriber reads.
     pub slow: Option<f64>,
-    /// Processing time of a message, in the load generator's form.
-    pub service: Option<String>,
     /// The user's client program.
     pub program: Option<StartBy>,
     /// Environment variables.

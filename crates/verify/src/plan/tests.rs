@@ -48,7 +48,7 @@ fn instances_have_names_addresses_and_peers() {
 #[test]
 fn processes_share_loopback_by_ports() {
     let plan = plan(
-        "{ base: { runtime: processes }, systems: { b: { kind: jetstream, replicas: 2 }, m: { kind: mosquitto } } }",
+        "{ base: { runtime: processes }, systems: { b: { kind: jetstream, replicas: 2 }, m: { kind: mosquitto }, p: { publishes_to: b } } }",
     );
     let doors: Vec<_> = plan.instances.iter().map(|instance| instance.door.as_str()).collect();
     assert_eq!(doors, ["127.0.0.1:21000", "127.0.0.1:21010", "127.0.0.1:21020"]);
@@ -147,7 +147,7 @@ fn impossible_plans_are_refused_with_their_place() {
         ),
         (on("namespaces", "fault: kill, target: node:x"), "t.yaml:7:5: unknown node \"x\""),
         (on("namespaces", "fault: kill, target: role:leader"), "t.yaml:7:5: role:leader: no system here has a leader"),
-        (on("namespaces", "fault: disk.full, target: publishers"), "t.yaml:7:5: disk.full acts on instances"),
+        (on("namespaces", "fault: disk.full, target: publishers"), "t.yaml:7:5: disk.full acts on instances, and not on client p; name an instance"),
         (
             cluster("actions: [ { fault: kill, target: broker, start: 58, duration: 5 } ]"),
             "t.yaml:5:50: action \"kill\" ends at 63 s, and the measurement at 60 s",
@@ -176,10 +176,26 @@ fn impossible_plans_are_refused_with_their_place() {
             "systems:\n  b: { command: x }\n  p: { publishes_to: b }\n".to_owned(),
             "t.yaml:3:3: p speaks to b, whose protocol is unknown",
         ),
+        ("systems:\n  b: { kind: tenbin }\n".to_owned(), "t.yaml:2:3: no client publishes; add one"),
         (
-            "systems:\n  b: { kind: tenbin, mode: cluster }\n".to_owned(),
-            "t.yaml:2:3: b: this version of Tenbin has no pairs and clusters; use mode: standalone",
+            "systems:\n  b: { kind: tenbin }\n  s: { subscribes_to: b }\n".to_owned(),
+            "t.yaml:3:3: no client publishes; add one",
         ),
+        (
+            "systems:\n  b: { kind: tenbin }\n  p: { publishes_to: b }\n  q: { publishes_to: b }\n".to_owned(),
+            "t.yaml:4:3: publishes_to: p and q both publish, and this version runs one entry of publishers; make one",
+        ),
+        (
+            "systems:\n  b: { kind: tenbin }\n  c: { kind: mosquitto }\n  p: { publishes_to: b }\n  s: { subscribes_to: c }\n"
+                .to_owned(),
+            "t.yaml:5:23: s and p are clients of different systems; let all clients",
+        ),
+        (
+            "base: { runtime: processes }\nsystems:\n  b: { kind: rabbitmq, replicas: 3 }\n  p: { publishes_to: b }\n".to_owned(),
+            "t.yaml:3:3: b: nodes of RabbitMQ need an address each, which runtime processes has not; use runtime: namespaces",
+        ),
+        (on("namespaces", "fault: kill, target: p"), "t.yaml:7:5: kill of client p would end its ledger; pause it instead"),
+        (on("namespaces", "fault: stop, target: publishers"), "t.yaml:7:5: stop of client p would end its ledger"),
         (
             "systems: { b: { kind: mqtt, image: x } }\n".to_owned(),
             "t.yaml:1:12: b has an image, which runtime namespaces cannot start; use runtime: docker",
@@ -218,13 +234,13 @@ fn needs_follow_from_runtime_systems_and_faults() {
     let needs = |text: &str| plan(text).needs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     assert_eq!(
         needs(
-            "{ systems: { b: { kind: mosquitto } }, actions: [ { fault: clock.skew, by: 1s, target: b, start: 30, duration: 1 } ] }"
+            "{ systems: { b: { kind: mosquitto }, p: { publishes_to: b } }, actions: [ { fault: clock.skew, by: 1s, target: b, start: 30, duration: 1 } ] }"
         ),
         "user namespaces, the program ip, the program mosquitto, the program unshare, libfaketime"
     );
-    assert_eq!(needs("{ base: { runtime: processes }, systems: { b: { kind: tenbin } } }"), "");
+    assert_eq!(needs("{ base: { runtime: processes }, systems: { b: { kind: tenbin }, p: { publishes_to: b } } }"), "");
     let cut = plan(
-        "{ systems: { b: { kind: tenbin } }, actions: [ { fault: power_cut, target: b, start: 30, duration: 1 } ] }",
+        "{ systems: { b: { kind: tenbin }, p: { publishes_to: b } }, actions: [ { fault: power_cut, target: b, start: 30, duration: 1 } ] }",
     );
     assert!(cut.needs.contains(&Need::Root));
     assert!(cut.instances[0].disk.is_some_and(|disk| disk.is_image));
@@ -284,7 +300,7 @@ fn kill_qos1_fits_into_a_minute() {
 
 #[test]
 fn a_dry_run_shows_all_variables_of_a_container() {
-    let text = "base: { runtime: docker }\nsystems: { b: { kind: mqtt, image: x, environment: { TZ: UTC } } }\n";
+    let text = "base: { runtime: docker }\nsystems: { b: { kind: mqtt, image: x, environment: { TZ: UTC } }, p: { publishes_to: b } }\n";
     let mut shown = Vec::new();
     crate::dry_run(&Plan::new(&Template::read("t.yaml", text).unwrap()[0], None).unwrap(), &mut shown).unwrap();
     let shown = String::from_utf8(shown).unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::stage::Stage;
 use crate::groups::Limit;
-use crate::plan::{Plan, PlannedAction, PlannedTargets, Selection};
+use crate::plan::{PlannedAction, PlannedTargets, Selection};
 use crate::runtime::{LinkFault, Proc};
 use crate::systems::Line;
 use crate::template::{Fault, InstanceRole};
@@ -46,25 +46,6 @@ impl Resolved {
             Self::Links(links) => links.iter().map(|(from, to)| format!("{from} → {to}")).collect(),
         }
     }
-}
-
-/// Checks that this version can inject all faults of `plan`.
-///
-/// # Errors
-/// It cannot; the text names the action.
-pub(crate) fn check(plan: &Plan) -> Result<(), String> {
-    let is_client = |name: &String| plan.clients.iter().any(|client| client.name == *name);
-    for action in &plan.actions {
-        let (name, fault) = (&action.name, action.fault.name());
-        let hits_clients = action.targets.selections().iter().any(|one| one.members.iter().flatten().any(is_client));
-        match action.fault {
-            Fault::Stop { .. } | Fault::Kill | Fault::Restart { .. } if hits_clients => {
-                return Err(format!("action {name}: {fault} of clients would end their ledger; pause them instead"));
-            }
-            _ => {}
-        }
-    }
-    Ok(())
 }
 
 /// Resolves the targets of `action` with the present roles.

@@ -85,7 +85,6 @@ async fn attempt(setup: &Setup, plan: &Plan, place: &Place<'_>) -> Result<RunVer
     };
     write("plan.json", &plan.json())?;
     let load = load::load(plan, None)?;
-    super::fault::check(plan)?;
     let world = world(setup, plan, place)?;
     let stage = Arc::new(Stage::new(plan.clone(), world, &logs));
     let starting = Arc::clone(&stage);

@@ -45,7 +45,6 @@ pub(crate) struct Place<'a> {
     /// The instance, with its addresses for clients and peers.
     pub(crate) instance: &'a Instance,
     /// All instances of its system, in order, itself among them.
-    #[allow(dead_code, reason = "kinds that form clusters list their members")]
     pub(crate) all: &'a [&'a Instance],
     /// Address to listen on: all addresses of its machine, or loopback.
     pub(crate) listen: &'a str,

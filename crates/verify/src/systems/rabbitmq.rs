@@ -12,13 +12,6 @@ impl System for Rabbitmq {
         let peer = instance.peer.as_deref().unwrap_or_default();
         let node = |peer: &str| format!("{}@{}", instance.system, node_host(&host(peer)));
         let peers: Vec<_> = all.iter().filter_map(|instance| instance.peer.as_deref()).collect();
-        let mut hosts: Vec<_> = peers.iter().map(|peer| host(peer)).collect();
-        hosts.sort_unstable();
-        hosts.dedup();
-        if hosts.len() < peers.len() {
-            return Err("nodes of RabbitMQ need an address each; use runtime: namespaces".to_owned());
-        }
-
         let mut text = format!(
             "listeners.tcp = none\nmqtt.listeners.tcp.1 = {listen}:{}\nmqtt.allow_anonymous = true\n\
              loopback_users = none\nlog.console = true\nlog.console.level = info\nlog.file = false\n\

@@ -26,7 +26,7 @@ impl Started {
     #[allow(clippy::print_stdout, reason = "a skipped test says so")]
     pub(crate) fn try_start(kind: &str, replicas: usize) -> Option<Self> {
         let text = format!(
-            "{{ base: {{ runtime: processes }}, systems: {{ {kind}: {{ kind: {kind}, replicas: {replicas} }} }} }}"
+            "{{ base: {{ runtime: processes }}, systems: {{ {kind}: {{ kind: {kind}, replicas: {replicas} }}, p: {{ publishes_to: {kind} }} }} }}"
         );
         let templates = Template::read("t.yaml", &text).unwrap();
         let mut instances = Plan::new(&templates[0], None).unwrap().instances;

@@ -1,16 +1,12 @@
 //! This project's broker.
 
 use super::{Line, Place, ReadyWhen, Startup, System};
-use crate::kind::Mode;
 
 /// This program's own broker, with its defaults and the template's settings.
 pub(super) struct Tenbin;
 
 impl System for Tenbin {
     fn startup(&self, place: &Place<'_>) -> Result<Startup, String> {
-        if place.instance.mode != Mode::Standalone {
-            return Err("this version of Tenbin has no pairs and clusters; use mode: standalone".to_owned());
-        }
         // Dotted keys stay valid ahead of all tables, in any order.
         let settings: String =
             place.instance.config.iter().map(|(key, value)| format!("{key} = {}\n", toml(value))).collect();

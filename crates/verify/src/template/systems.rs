@@ -7,7 +7,7 @@ use super::base::Base;
 use super::error::{Complaints, Place};
 use super::fields::{Fields, scalar};
 use super::node::{Entry, Node, Value};
-use crate::kind::{KINDS, Kind, MODES, Mode};
+use crate::kind::{KINDS, Kind};
 use crate::units::{Rate, Size, Time};
 
 /// An entry of `systems`: a system under test.
@@ -19,8 +19,6 @@ pub struct System {
     pub place: Place,
     /// Kind; [`Kind::Command`] for a command or image without one.
     pub kind: Kind,
-    /// Form of a Tenbin system.
-    pub mode: Mode,
     /// How its instances are started.
     pub start: Start,
     /// Condition of readiness; `None` for the kind's own.
@@ -113,8 +111,6 @@ pub struct Client {
     pub keep_alive: Option<Time>,
     /// Messages a second that a slow subscriber reads.
     pub slow: Option<f64>,
-    /// Processing time of a message, in the load generator's form.
-    pub service: Option<String>,
     /// The user's client program.
     pub program: Option<Start>,
     /// Machine, environment and processors.
@@ -251,20 +247,13 @@ fn system(entry: &Entry, base: &Base, complaints: &mut Complaints) -> Option<Sys
             "add \"command:\", \"image:\" or \"external:\"".to_owned(),
         );
     }
-    let mode = mode(&mut fields, kind, complaints);
-    let default_replicas = match (kind, mode) {
-        (Kind::Tenbin, Mode::Pair) => 2,
-        (Kind::Tenbin, Mode::Cluster) => 3,
-        _ => 1,
-    };
     let topic = topic(fields.node("topic"), complaints);
     let system = System {
         name: entry.key.clone(),
         place: entry.place,
         kind,
-        mode,
         ready: ready(fields.node("ready"), &entry.key, complaints),
-        replicas: fields.count("replicas", MOST_REPLICAS, complaints).unwrap_or(default_replicas),
+        replicas: fields.count("replicas", MOST_REPLICAS, complaints).unwrap_or(1),
         config: fields.texts("config", complaints),
         topic,
         disk: disk(fields.node("disk"), complaints),
@@ -277,22 +266,12 @@ fn system(entry: &Entry, base: &Base, complaints: &mut Complaints) -> Option<Sys
     Some(system)
 }
 
-fn mode(fields: &mut Fields<'_>, kind: Kind, complaints: &mut Complaints) -> Mode {
-    let given = fields.choice("mode", &MODES, complaints);
-    // A variant may replace a Tenbin pair by another system; the mode then has no meaning.
-    if kind == Kind::Tenbin { given.unwrap_or_default() } else { Mode::Standalone }
-}
-
 fn check_replicas(system: &System, complaints: &mut Complaints) {
-    let System { name, kind, mode, replicas, .. } = system;
-    let correction = match (kind, mode) {
-        (Kind::Tenbin, Mode::Pair) if *replicas != 2 => "a pair has \"replicas: 2\"",
-        (Kind::Tenbin, Mode::Cluster) if *replicas < 3 => "a cluster has \"replicas: 3\" or more",
-        _ if *replicas > 1 && !kind.forms_cluster(*mode) && *kind == Kind::Tenbin => "add \"mode: cluster\"",
-        _ if *replicas > 1 && !kind.forms_cluster(*mode) => {
-            "remove replicas: its instances would know nothing of each other"
-        }
-        _ if *replicas > 1 && matches!(system.start, Start::External(_)) => "name each external instance separately",
+    let System { name, kind, replicas, .. } = system;
+    let correction = match system.start {
+        _ if *replicas == 1 => return,
+        _ if !kind.forms_cluster() => "remove replicas: its instances would know nothing of each other",
+        Start::External(_) => "name each external instance separately",
         _ => return,
     };
     complaints.add(
@@ -400,7 +379,6 @@ fn client(entry: &Entry, base: &Base, complaints: &mut Complaints) -> Option<Cli
             Ok(Rate::Messages(rate)) => Ok(rate),
             _ => Err(format!("{text:?} is no rate of a slow subscriber: give messages a second, as 100")),
         }),
-        service: fields.value("service", complaints),
         program: command,
         placing: placing(&mut fields, base, complaints),
     };
