@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use tenbin_loadgen::run::{Bound as Written, Relation, Term};
 
 use super::figure::Figure;
 use super::measured::Figures;
@@ -31,23 +32,6 @@ pub enum Bound {
     Times(f64, Phase),
 }
 
-/// Comparison of a figure with a bound.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Relation {
-    /// `=`
-    Equal,
-    /// `!=`
-    NotEqual,
-    /// `<`
-    Less,
-    /// `<=`
-    AtMost,
-    /// `>`
-    Greater,
-    /// `>=`
-    AtLeast,
-}
-
 /// An assertion and its result in one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -72,14 +56,7 @@ impl Assertion {
             Bound::Value(value) => Some(*value),
             Bound::Times(factor, phase) => figures.get(phase, self.figure).map(|value| factor * value),
         };
-        let holds = value.zip(bound).is_some_and(|(value, bound)| match self.relation {
-            Relation::Equal => value == bound,
-            Relation::NotEqual => value != bound,
-            Relation::Less => value < bound,
-            Relation::AtMost => value <= bound,
-            Relation::Greater => value > bound,
-            Relation::AtLeast => value >= bound,
-        });
+        let holds = value.zip(bound).is_some_and(|(value, bound)| self.relation.holds(value, bound));
         Check { assertion: self.clone(), value, bound, holds }
     }
 
@@ -107,17 +84,6 @@ impl Check {
     }
 }
 
-/// Longer signs first.
-const RELATIONS: [(&str, Relation); 7] = [
-    ("<=", Relation::AtMost),
-    (">=", Relation::AtLeast),
-    ("!=", Relation::NotEqual),
-    ("==", Relation::Equal),
-    ("<", Relation::Less),
-    (">", Relation::Greater),
-    ("=", Relation::Equal),
-];
-
 impl FromStr for Assertion {
     type Err = String;
 
@@ -127,36 +93,23 @@ impl FromStr for Assertion {
                 "{text:?} is no assertion: write FIGURE [before|during NAME|after NAME] <= VALUE, or … >= 0.95 x before"
             )
         };
-        let at = text.find(['<', '>', '=', '!']).ok_or_else(form)?;
-        let (left, rest) = text.split_at(at);
-        let (relation, right) = RELATIONS
-            .iter()
-            .find_map(|(sign, relation)| Some((*relation, rest.strip_prefix(sign)?.trim())))
-            .ok_or_else(form)?;
-        let (name, phase) = left.trim().split_once(char::is_whitespace).unwrap_or((left.trim(), ""));
-        if name.is_empty() || right.is_empty() {
+        let term = text.parse::<Term>().map_err(|_| form())?;
+        let Term { figure, phase, relation, bound: written } = &term;
+        if figure.is_empty() {
             return Err(form());
         }
-        let figure = name.parse::<Figure>()?;
-        let factor =
-            right.split_once(" x ").and_then(|(factor, phase)| Some((factor.trim().parse::<f64>().ok()?, phase)));
-        let bound = match factor {
-            Some((factor, _)) if !factor.is_finite() || factor < 0.0 => return Err(form()),
-            Some((factor, phase)) => Bound::Times(factor, phase.parse()?),
-            None => Bound::Value(figure.unit().parse(right)?),
+        let figure = figure.parse::<Figure>()?;
+        let bound = match written {
+            Written::Times { factor, .. } if *factor < 0.0 => return Err(form()),
+            Written::Times { factor, phase } => Bound::Times(*factor, phase.parse()?),
+            Written::Value(value) if value.is_empty() => return Err(form()),
+            Written::Value(value) => Bound::Value(figure.unit().parse(value)?),
         };
-        let phase = phase.parse()?;
+        let phase = phase.as_deref().unwrap_or_default().parse()?;
         if figure == Figure::Recovered && !matches!(phase, Phase::After(_)) {
-            return Err(format!("{text:?} has no fault: write \"recovered after NAME {relation} {right}\""));
+            return Err(format!("{text:?} has no fault: write \"recovered after NAME {relation} {written}\""));
         }
-        Ok(Self { figure, phase, relation, bound })
-    }
-}
-
-impl fmt::Display for Relation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (sign, _) = RELATIONS.iter().rfind(|(_, relation)| relation == self).unwrap_or(&RELATIONS[0]);
-        f.write_str(sign)
+        Ok(Self { figure, phase, relation: *relation, bound })
     }
 }
 

@@ -104,11 +104,6 @@ impl Target {
         self.atoms().any(|atom| matches!(atom, Atom::Role(_)))
     }
 
-    /// True if random draws choose members.
-    pub fn is_drawn(&self) -> bool {
-        self.atoms().any(|atom| matches!(atom, Atom::Random(_) | Atom::Majority | Atom::Minority))
-    }
-
     /// Adds a mistake for each name that no member has.
     pub(crate) fn check(&self, members: &[Member], nodes: &[String], place: Place, complaints: &mut Complaints) {
         for atom in self.atoms() {
