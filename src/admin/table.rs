@@ -1,6 +1,7 @@
 //! JSON as tables of text.
 
 use serde_json::Value;
+use tenbin_kit::table::aligned as aligned_lines;
 
 /// A table of objects, with the keys of the first one as columns. Objects within have a column for each key.
 pub(super) fn rows(items: &[Value]) -> String {
@@ -48,19 +49,7 @@ fn flat(name: &str, value: &Value) -> Vec<(String, String)> {
 
 /// Lines with columns of equal width.
 pub(super) fn aligned(lines: Vec<Vec<String>>) -> String {
-    let columns = lines.iter().map(Vec::len).max().unwrap_or_default();
-    let widths: Vec<_> = (0..columns)
-        .map(|at| {
-            lines.iter().filter_map(|line| line.get(at)).map(|cell| cell.chars().count()).max().unwrap_or_default()
-        })
-        .collect();
-    let mut text = String::new();
-    for line in lines {
-        let cells = line.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
-        text += cells.collect::<Vec<_>>().join("  ").trim_end();
-        text.push('\n');
-    }
-    text
+    aligned_lines(&lines, usize::MAX, [0; 2]).into_iter().map(|line| line + "\n").collect()
 }
 
 #[cfg(test)]

@@ -7,6 +7,9 @@ pub mod files;
 #[cfg(feature = "pem")]
 pub mod pem;
 pub mod programs;
+pub mod rng;
 mod span;
+pub mod table;
+pub mod units;
 
 pub use span::Span;

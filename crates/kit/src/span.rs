@@ -4,6 +4,8 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::units;
+
 /// A span of time in whole nanoseconds, at most a day.
 ///
 /// It is written as a number and a unit: `250us`, `10.7ms`, `15s`, `2m` or `1h`. A number without a unit is in seconds.
@@ -44,18 +46,8 @@ impl FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let unit_at = text.find(char::is_alphabetic).unwrap_or(text.len());
-        let (number, unit) = text.split_at(unit_at);
-        let ns_per_unit = match unit {
-            "us" | "µs" => Some(1e3),
-            "ms" => Some(NS_PER_MS),
-            "s" | "" => Some(1e9),
-            "m" => Some(60e9),
-            "h" => Some(3600e9),
-            _ => None,
-        };
-        let ns = ns_per_unit.zip(number.trim_end().parse::<f64>().ok()).map(|(unit, number)| number * unit);
-        let ns = ns.ok_or_else(|| format!("{text:?} is no time: want a number and a unit: us, ms, s, m or h"))?;
+        let ns = units::nanoseconds(text)
+            .ok_or_else(|| format!("{text:?} is no time: want a number and a unit: us, ms, s, m or h"))?;
         // A time that is not 0 must not become 0.
         let is_possible = ns == 0.0 || (0.5..=LONGEST_NS).contains(&ns);
         if is_possible { Ok(Self(ns.round() as u64)) } else { Err(format!("{text:?}: want 0 to 24 h")) }

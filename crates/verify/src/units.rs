@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+pub(crate) use tenbin_kit::units::trimmed;
+use tenbin_kit::units::{byte_unit, bytes, nanoseconds, number_and_unit};
+
 /// A length of time or a moment of a run, in nanoseconds. JSON has seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
@@ -66,19 +69,9 @@ impl FromStr for Time {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("{text:?} is no time: give seconds, or a unit as in 250us, 10ms, 1.5s, 2m or 1h");
-        let (number, unit) = number_and_unit(text).ok_or_else(wrong)?;
-        let factor = match unit {
-            "ns" => 1e-9,
-            "us" | "µs" => 1e-6,
-            "ms" => 1e-3,
-            "" | "s" => 1.0,
-            "m" | "min" => 60.0,
-            "h" => 3600.0,
-            _ => return Err(wrong()),
-        };
         // A year; more would overflow sums.
-        let seconds = Some(number * factor).filter(|seconds| (0.0..=3.2e7).contains(seconds)).ok_or_else(wrong)?;
-        Ok(Self::from_secs_f64(seconds))
+        let ns = nanoseconds(text).filter(|ns| (0.0..=3.2e16).contains(ns)).ok_or_else(wrong)?;
+        Ok(Self(ns.round() as u64))
     }
 }
 
@@ -169,10 +162,7 @@ impl FromStr for Size {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong =
             || format!("{text:?} is no size: give bytes, or a unit as in 100B, 16kB, 64KiB, 10MB, 1MiB or 1GiB");
-        let (number, unit) = number_and_unit(text).ok_or_else(wrong)?;
-        let bytes = number * byte_unit(unit).ok_or_else(wrong)?;
-        let is_whole = bytes.fract() == 0.0 && (0.0..=1e15).contains(&bytes);
-        if is_whole { Ok(Self(bytes as u64)) } else { Err(wrong()) }
+        bytes(text).map(Self).ok_or_else(wrong)
     }
 }
 
@@ -312,37 +302,6 @@ pub(crate) fn drift(text: &str) -> Result<f64, String> {
     number
         .filter(|drift| drift.abs() <= 500_000.0)
         .ok_or_else(|| format!("{text:?} is no drift of a clock: give 100ppm or -100ppm"))
-}
-
-/// `1.5 ms` as 1.5 and `ms`.
-pub(crate) fn number_and_unit(text: &str) -> Option<(f64, &str)> {
-    let text = text.trim();
-    let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_')).unwrap_or(text.len());
-    let number = text[..end].replace('_', "").parse::<f64>().ok()?;
-    Some((number, text[end..].trim()))
-}
-
-/// Bytes of a unit of sizes.
-pub(crate) fn byte_unit(unit: &str) -> Option<f64> {
-    Some(match unit {
-        "" | "B" => 1.0,
-        "kB" | "KB" => 1e3,
-        "MB" => 1e6,
-        "GB" => 1e9,
-        "KiB" => 1024.0,
-        "MiB" => 1024.0 * 1024.0,
-        "GiB" => 1024.0 * 1024.0 * 1024.0,
-        _ => return None,
-    })
-}
-
-/// A number with at most `decimals` decimals, without zeros at its end.
-pub(crate) fn trimmed(value: f64, decimals: usize) -> String {
-    let text = format!("{value:.decimals$}");
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
-    }
 }
 
 fn positive(text: &str) -> Option<f64> {

@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use tenbin_kit::table::aligned;
+
 use super::chart::Drawing;
 use super::model::{Block, Section, Table};
 use crate::LoadgenError;
@@ -37,21 +39,7 @@ fn write_table(out: &mut dyn Write, table: &Table) -> io::Result<()> {
     let head: Vec<&str> = table.head.iter().map(String::as_str).collect();
     let rows = table.rows.iter().map(|row| row.iter().map(|cell| cell.text.as_str()).collect::<Vec<_>>());
     let rows: Vec<_> = std::iter::once(head).chain(rows).filter(|row| !row.is_empty()).collect();
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|row| Some(row.get(column)?.chars().count())).max().unwrap_or(0);
-    let widths: Vec<_> = (0..columns).map(|column| width(column).max(LEAST[usize::from(column > 0)])).collect();
-    for row in rows {
-        let mut line = String::new();
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            if column < table.text_columns {
-                line += &format!("  {cell:<width$}");
-            } else {
-                line += &format!("  {cell:>width$}");
-            }
-        }
-        writeln!(out, "{}", line.trim_end())?;
-    }
-    Ok(())
+    aligned(&rows, table.text_columns, LEAST).iter().try_for_each(|line| writeln!(out, "  {line}"))
 }
 
 /// Least width of the first and of the other columns, so that tables below each other agree.

@@ -8,7 +8,7 @@ use clap::Args;
 use tenbin_codec::Secret;
 
 use super::assertion::{self, Assertions};
-use super::values::{PidArg, Protocol, cuts, protocol, qos, reconnect, service};
+use super::values::{PidArg, Protocol, cuts, payload, protocol, qos, reconnect, service};
 use super::{Cuts, OnLost, WorkerKind};
 use crate::args::Reports;
 use crate::target::TargetList;
@@ -205,8 +205,8 @@ pub struct LoadArgs {
     #[arg(long, value_name = "N", help_heading = "Publishers", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) topics: Option<u32>,
 
-    /// Payload size; below 20 bytes a message carries only its time [default: 20]
-    #[arg(long, value_name = "BYTES", help_heading = "Publishers", value_parser = clap::value_parser!(u32).range(8..))]
+    /// Payload size, in bytes or as 4KiB; below 20 bytes a message carries only its time [default: 20]
+    #[arg(long, value_name = "SIZE", help_heading = "Publishers", value_parser = payload)]
     pub(crate) payload: Option<u32>,
 
     /// Messages of each publisher [default: 100; unlimited with --time, --publish-rate or --closed]

@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use tenbin_kit::table::aligned;
+
 use super::{Case, Figures};
 
 /// A column of a table: its title, and the figure that it shows.
@@ -45,14 +47,8 @@ pub(super) fn write_table(out: &mut dyn Write, title: &str, cases: &[&Case], col
         let cells = columns.iter().map(|(_, over, figure)| over.text(case, cases[0], figure));
         rows.push(std::iter::once(case.name.clone()).chain(cells).collect());
     }
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
-    let widths: Vec<_> = (0..=columns.len()).map(width).collect();
     writeln!(out)?;
-    for row in &rows {
-        write!(out, "{:<1$}", row[0], widths[0])?;
-        row.iter().zip(&widths).skip(1).try_for_each(|(cell, width)| write!(out, "  {cell:>width$}"))?;
-        writeln!(out)?;
-    }
+    aligned(&rows, 1, [0; 2]).iter().try_for_each(|line| writeln!(out, "{line}"))?;
     out.flush()
 }
 
