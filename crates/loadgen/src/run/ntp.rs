@@ -102,7 +102,7 @@ mod tests {
     /// A time in the format of NTP: 32 bits of seconds since 1900, and 32 bits of their fraction.
     fn timestamp(unix_ns: u64) -> u64 {
         let (seconds, ns) = (unix_ns / 1_000_000_000 + 2_208_988_800, unix_ns % 1_000_000_000);
-        seconds << 32 | (ns << 32) / 1_000_000_000
+        (seconds << 32) | ((ns << 32) / 1_000_000_000)
     }
 
     /// A server whose clock is `ahead_ns` ahead of `clock`, and which applies `spoil` to its answers.
