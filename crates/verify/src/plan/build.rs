@@ -258,7 +258,7 @@ fn client(
     })
 }
 
-/// The load generator runs one entry of publishers, and one protocol besides programs of the user.
+/// The load generator runs one entry of publishers, programs of the user, and clients of one further protocol.
 fn check_load(template: &Template, clients: &[Client], complaints: &mut Complaints) {
     let mut publishers = template.clients.iter().filter(|client| client.role == Role::Publisher);
     let Some(publisher) = publishers.next() else {
