@@ -65,7 +65,7 @@ pub(crate) const FLOORS: [Floors; 22] = [
         "crates/http-ingest/src",
         "settings places answer body credentials upstream mqtt patience request connection server",
     ),
-    floors("crates/kit/src", "cli files pem programs span"),
+    floors("crates/kit/src", "cli files pem programs rng table units span"),
     floors(
         "crates/lab/src",
         "bin command descriptor disk error signal switch protocol procfs program helper journal guard shared process machine \
