@@ -1,5 +1,6 @@
 //! The programs of the project, and where one finds another.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::{env, fmt};
 
@@ -40,13 +41,20 @@ impl Program {
     /// Returns the path of the program: beside the running program's file, else in a directory of `PATH`.
     ///
     /// # Errors
-    /// The program is in neither place.
+    /// Neither place has an executable file of this name.
     pub fn find(self) -> Result<PathBuf, NotFound> {
-        let beside = env::current_exe().ok().and_then(|own| own.parent().map(Path::to_owned));
-        let directories = env::var_os("PATH").unwrap_or_default();
-        let found = beside.clone().into_iter().chain(env::split_paths(&directories));
-        let mut found = found.map(|directory| directory.join(self.name())).filter(|path| path.is_file());
-        found.next().ok_or(NotFound { program: self, beside: beside.unwrap_or_default() })
+        let beside = env::current_exe().ok().and_then(|own| own.parent().map(Path::to_owned)).unwrap_or_default();
+        let path = env::var_os("PATH").unwrap_or_default();
+        self.find_in(std::iter::once(beside.clone()).chain(env::split_paths(&path)))
+            .ok_or(NotFound { program: self, beside })
+    }
+
+    /// The first executable file of this name. An empty directory would be the current one.
+    fn find_in(self, directories: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
+        let is_executable =
+            |path: &PathBuf| path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0);
+        let directories = directories.filter(|directory| !directory.as_os_str().is_empty());
+        directories.map(|directory| directory.join(self.name())).find(is_executable)
     }
 }
 
@@ -70,7 +78,24 @@ impl std::error::Error for NotFound {}
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+
+    #[test]
+    fn directories_and_plain_files_are_no_programs() {
+        let parts = ["directory", "plain", "program"].map(|_| tempfile::tempdir().expect("ours to write"));
+        let [directory, plain, program] = parts.each_ref().map(|part| part.path().join("tenbin-verify"));
+        fs::create_dir(&directory).expect("a directory");
+        fs::write(&plain, "").expect("a file");
+        fs::write(&program, "").expect("a file");
+        fs::set_permissions(&plain, fs::Permissions::from_mode(0o644)).expect("our file");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("our file");
+        let all = || parts.iter().map(|part| part.path().to_owned());
+        assert_eq!(Program::Verify.find_in(all()), Some(program));
+        assert_eq!(Program::Verify.find_in(all().take(2)), None);
+        assert_eq!(Program::Verify.find_in([PathBuf::new()].into_iter()), None);
+    }
 
     #[test]
     fn error_names_directory_and_command() {
