@@ -74,6 +74,16 @@ enum Command {
     About(About),
 }
 
+/// The command line that completions and manual pages describe. The other programs have manual pages themselves, with the
+/// names that pages of these subcommands would have.
+fn described(about: &About) -> clap::Command {
+    let others =
+        [Program::Loadgen, Program::Simulate, Program::Verify].into_iter().filter(|_| matches!(about, About::Man(_)));
+    let subcommand = |program: Program| program.name().trim_start_matches("tenbin-");
+    others
+        .fold(Cli::command(), |command, program| command.mut_subcommand(subcommand(program), |other| other.hide(true)))
+}
+
 /// Arguments of another program of the project.
 #[derive(Debug, Args)]
 struct ProgramArgs {
@@ -106,7 +116,7 @@ fn main() -> ExitCode {
         Command::Loadgen(arguments) => become_program(Program::Loadgen, &arguments),
         Command::Simulate(arguments) => become_program(Program::Simulate, &arguments),
         Command::Verify(arguments) => become_program(Program::Verify, &arguments),
-        Command::About(command) => cli::about(&command, Cli::command()).map_err(|error| error.to_string()),
+        Command::About(command) => cli::about(&command, described(&command)).map_err(|error| error.to_string()),
     };
     cli::end("tenbin", done)
 }

@@ -98,6 +98,7 @@ fn completions_and_manual_cover_the_subcommands() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let pages = directory.path().join("man1");
     assert!(tenbin(&["man", pages.to_str().expect("UTF-8")]).status.success());
+    assert!(!pages.join("tenbin-loadgen.1").exists(), "the page of another program");
     for program in ["loadgen", "simulate", "verify"] {
         assert!(tenbin(&[program, "man", pages.to_str().expect("UTF-8")]).status.success());
         let script = tenbin(&[program, "completions", "bash"]).stdout;
