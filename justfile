@@ -33,6 +33,10 @@ fuzz seconds='60' *targets:
 ci:
     .ci/run
 
+# Plays the long forms of the suites that `ci` plays briefly; arguments as of .ci/long.
+long *suites:
+    .ci/long {{ suites }}
+
 # Builds the site of the documentation in target/book, after the pages that are generated.
 docs:
     UPDATE=1 cargo test --test docs

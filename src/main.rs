@@ -61,13 +61,13 @@ enum Command {
     Sn(sn::SnCommand),
     /// Shows the last decisions of a running broker's share group, with their reasons.
     Explain(tenbin_explain::ExplainArgs),
-    /// Starts the load generator, the program tenbin-loadgen.
+    /// Starts the load generator, the program tenbin-loadgen; `tenbin loadgen --help` shows its commands.
     #[command(disable_help_flag = true)]
     Loadgen(ProgramArgs),
-    /// Starts the simulator of share groups, the program tenbin-simulate.
+    /// Starts the simulator, the program tenbin-simulate; `tenbin simulate --help` shows its options.
     #[command(disable_help_flag = true)]
     Simulate(ProgramArgs),
-    /// Starts the fault verification, the program tenbin-verify.
+    /// Starts the fault verification, the program tenbin-verify; `tenbin verify --help` shows its commands.
     #[command(disable_help_flag = true)]
     Verify(ProgramArgs),
     #[command(flatten)]
@@ -80,8 +80,9 @@ fn described(about: &About) -> clap::Command {
     let others =
         [Program::Loadgen, Program::Simulate, Program::Verify].into_iter().filter(|_| matches!(about, About::Man(_)));
     let subcommand = |program: Program| program.name().trim_start_matches("tenbin-");
-    others
-        .fold(Cli::command(), |command, program| command.mut_subcommand(subcommand(program), |other| other.hide(true)))
+    let see = "See also: tenbin-loadgen(1), tenbin-simulate(1), tenbin-verify(1)";
+    let command = if matches!(about, About::Man(_)) { Cli::command().after_help(see) } else { Cli::command() };
+    others.fold(command, |command, program| command.mut_subcommand(subcommand(program), |other| other.hide(true)))
 }
 
 /// Arguments of another program of the project.

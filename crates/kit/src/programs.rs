@@ -28,6 +28,14 @@ impl Program {
         }
     }
 
+    /// Debian package of the program.
+    const fn package(self) -> &'static str {
+        match self {
+            Self::Tenbin => "tenbin",
+            Self::Loadgen | Self::Simulate | Self::Verify => "tenbin-tools",
+        }
+    }
+
     /// Command that builds the program.
     const fn build(self) -> &'static str {
         match self {
@@ -45,8 +53,9 @@ impl Program {
     pub fn find(self) -> Result<PathBuf, NotFound> {
         let beside = env::current_exe().ok().and_then(|own| own.parent().map(Path::to_owned)).unwrap_or_default();
         let path = env::var_os("PATH").unwrap_or_default();
-        self.find_in(std::iter::once(beside.clone()).chain(env::split_paths(&path)))
-            .ok_or(NotFound { program: self, beside })
+        let found = self.find_in(std::iter::once(beside.clone()).chain(env::split_paths(&path)));
+        // Processes with other directories start it too.
+        found.and_then(|path| std::path::absolute(path).ok()).ok_or(NotFound { program: self, beside })
     }
 
     /// The first executable file of this name. An empty directory would be the current one.
@@ -69,8 +78,12 @@ pub struct NotFound {
 impl fmt::Display for NotFound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { program, beside } = self;
-        let (name, build) = (program.name(), program.build());
-        write!(f, "the program {name} is neither in {} nor in PATH; `{build}` builds it", beside.display())
+        let (name, build, package) = (program.name(), program.build(), program.package());
+        let beside = if beside.as_os_str().is_empty() { "its directory".into() } else { beside.to_string_lossy() };
+        write!(
+            f,
+            "the program {name} is neither in {beside} nor in PATH; install the package {package}, or build it with `{build}`"
+        )
     }
 }
 
@@ -102,7 +115,8 @@ mod tests {
         let error = NotFound { program: Program::Verify, beside: "/usr/bin".into() }.to_string();
         assert_eq!(
             error,
-            "the program tenbin-verify is neither in /usr/bin nor in PATH; `cargo build --release -p tenbin-verify` builds it"
+            "the program tenbin-verify is neither in /usr/bin nor in PATH; install the package tenbin-tools, or build it with \
+             `cargo build --release -p tenbin-verify`"
         );
     }
 }

@@ -47,7 +47,7 @@ impl FromStr for Span {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let ns = units::nanoseconds(text)
-            .ok_or_else(|| format!("{text:?} is no time: want a number and a unit: us, ms, s, m or h"))?;
+            .ok_or_else(|| format!("{text:?} is no time: give seconds, or a unit as in 250us, 10ms, 1.5s, 2m or 1h"))?;
         // A time that is not 0 must not become 0.
         let is_possible = ns == 0.0 || (0.5..=LONGEST_NS).contains(&ns);
         if is_possible { Ok(Self(ns.round() as u64)) } else { Err(format!("{text:?}: want 0 to 24 h")) }

@@ -20,9 +20,9 @@ pub(crate) enum TargetArg {
         /// Process id.
         pid: Option<u32>,
     },
-    /// `tenbin`: this program's own broker.
+    /// `tenbin`: this project's broker.
     Tenbin,
-    /// This program's own broker with this policy, named after the policy.
+    /// This project's broker with this policy, named after the policy.
     Policy(String),
     /// `mosquitto`: the installed one.
     Mosquitto,

@@ -189,7 +189,7 @@ fn strangers_take_no_places_from_operators() {
         assert_eq!(stage.send_bare("GET", "/metrics", &headers, "").status, 200, "{addresses}: a new one");
         assert_eq!(stage.send_bare("GET", "/readyz", &[], "").status, 200, "{addresses}: a probe");
     }
-    stage.broker.log().wait_for(&["makes room", "peer="], PATIENCE);
+    stage.broker.log().wait_for(&["evicted a connection without a token", "peer="], PATIENCE);
 }
 
 /// The client closes its side behind the request.

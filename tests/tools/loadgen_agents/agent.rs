@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::support::{BrokerProcess, Lines, PATIENCE};
 
-/// `tenbin-loadgen agent` as a child process on a free port; killed when dropped.
+/// `tenbin loadgen agent` as a child process on a free port; killed when dropped.
 pub(crate) struct Agent {
     child: Child,
     lines: Lines,

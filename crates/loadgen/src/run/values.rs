@@ -43,7 +43,7 @@ pub(crate) fn qos(text: &str) -> Result<u8, String> {
 /// Parses a size of at least 8 bytes, as `100` or `4KiB`.
 pub(crate) fn payload(text: &str) -> Result<u32, String> {
     let bytes = tenbin_kit::units::bytes(text).and_then(|bytes| u32::try_from(bytes).ok()).filter(|bytes| *bytes >= 8);
-    bytes.ok_or_else(|| "want at least 8 bytes, as 100 or 4KiB".to_owned())
+    bytes.ok_or_else(|| "want 8 bytes to 4 GiB, as 100 or 4KiB".to_owned())
 }
 
 /// Parses `25ms`, `exp:MEAN`, `pareto:MEAN:SHAPE`, `jitter:MEAN:BY`, `step:BEFORE:AFTER:AT` or

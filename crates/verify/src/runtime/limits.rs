@@ -105,7 +105,7 @@ impl Limits {
                 Some((_, content)) if is_newest && path.exists() => write(path, content),
                 Some(_) => Ok(()),
             };
-            taken = written;
+            taken = taken.and(written);
         }
         set.files.retain(|_, stack| !stack.contents.is_empty());
         taken

@@ -2,7 +2,7 @@
 
 use super::{Line, Place, ReadyWhen, Startup, System};
 
-/// This program's own broker, with its defaults and the template's settings.
+/// This project's broker, with its defaults and the template's settings.
 pub(super) struct Tenbin;
 
 impl System for Tenbin {
