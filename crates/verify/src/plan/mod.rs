@@ -3,6 +3,7 @@
 //! The same template, variant and seed give an equal plan. Roles are the one choice left: the run resolves them when a
 //! fault begins.
 
+mod actions;
 mod build;
 mod change;
 mod support;
