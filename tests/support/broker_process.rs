@@ -30,10 +30,10 @@ impl BrokerProcess {
         Self::start_exactly(&all)
     }
 
-    /// Starts `tenbin broker` with these arguments only. Waits for one address for each `--listen`, at least one.
+    /// Starts `tenbin broker` with these arguments only. Waits for one address for each `--listen` and each MQTT
+    /// listener of the configuration file, at least one.
     pub(crate) fn start_exactly(arguments: &[&str]) -> Self {
-        let wanted = arguments.iter().filter(|&&argument| argument == "--listen").count().max(1);
-        Self::start_listening(arguments, wanted)
+        Self::start_listening(arguments, listeners(arguments))
     }
 
     /// As [`BrokerProcess::start`], with these limits of file descriptors.
@@ -50,17 +50,17 @@ impl BrokerProcess {
         Self::spawn(command(arguments), wanted)
     }
 
-    /// As [`BrokerProcess::start_exactly`], with one address and a larger environment.
+    /// As [`BrokerProcess::start_exactly`], with a larger environment.
     pub(crate) fn start_in(environment: &[(&str, PathBuf)], arguments: &[&str]) -> Self {
         let (mut command, data) = command(arguments);
         command.envs(environment.iter().map(|(name, value)| (name, value)));
-        Self::spawn((command, data), 1)
+        Self::spawn((command, data), listeners(arguments))
     }
 
     /// As [`BrokerProcess::start_exactly`], for a broker that may refuse to start. Then returns its exit status and
     /// output.
     pub(crate) fn try_start(arguments: &[&str]) -> Result<Self, (ExitStatus, Vec<String>)> {
-        Self::try_spawn(command(arguments), 1)
+        Self::try_spawn(command(arguments), listeners(arguments))
     }
 
     fn spawn(command: (Command, Option<TempDir>), wanted: usize) -> Self {
@@ -280,6 +280,16 @@ fn assert_check_refuses(environment: &[(&str, PathBuf)], arguments: &[&str], sai
     assert!(!checked.status.success(), "--check takes what the start refuses: {said:?}");
     let is_named = said.iter().any(|line| line.contains(file));
     assert!(!is_named || text.contains(file), "--check does not name {file}: {text}");
+}
+
+/// Number of addresses of MQTT over TCP that these arguments and their configuration file make, at least one.
+fn listeners(arguments: &[&str]) -> usize {
+    let said = arguments.iter().filter(|&&argument| argument == "--listen").count();
+    let file = arguments.iter().skip_while(|argument| **argument != "--config").nth(1);
+    let config = file.and_then(|file| std::fs::read_to_string(file).ok()).unwrap_or_default();
+    let is_other = |section: &str| ["\"http\"", "\"mqtt-sn\"", "\"unix:"].iter().any(|words| section.contains(words));
+    let section = |rest: &&str| !is_other(rest.split_once("\n[").map_or(*rest, |(section, _)| section));
+    (said + config.split("[[listeners]]").skip(1).filter(section).count()).max(1)
 }
 
 fn address_in(line: &str) -> Option<SocketAddr> {

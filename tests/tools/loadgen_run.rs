@@ -58,7 +58,7 @@ fn every_kind_of_connection_speaks_websocket_and_tls() {
     let web = "[[listeners]]\nname = \"web\"\naddress = \"127.0.0.1:0\"\nanonymous = true\ntransport = \"websocket\"\npath = \"/mqtt\"\n";
     let secure = certificates.listener("").replace("[listeners.tls]", "transport = \"websocket\"\n[listeners.tls]");
     let config = ConfigFile::new(&format!("{web}{secure}"));
-    let broker = BrokerProcess::start_listening(&["--listen", "127.0.0.1:0", "--config", config.path()], 3);
+    let broker = BrokerProcess::start_exactly(&["--listen", "127.0.0.1:0", "--config", config.path()]);
     let ports = [1, 2].map(|listener| broker.addresses()[listener].port());
     let authority = certificates.path("root.pem");
     let load = ["--messages", "300", "--qos", "1", "--payload", "20000", "--conns", "20", "--publishers", "2"];

@@ -39,7 +39,7 @@ fn unfinished_stages_of_a_door_are_bounded_and_end_in_time() {
     ] {
         let rest = format!("[connections]\nconnect_timeout_ms = {}\n", timeout.as_millis());
         let file = ConfigFile::new(&(rest + &listener));
-        let broker = BrokerProcess::start_listening(&["--listen", "127.0.0.1:0", "--config", file.path()], 2);
+        let broker = BrokerProcess::start_exactly(&["--listen", "127.0.0.1:0", "--config", file.path()]);
         let mut growth = Growth::of(&broker);
         let peers = (0..count).map(|_| {
             let mut peer = TcpStream::connect(broker.addresses()[1]).expect("the broker listens");
@@ -77,7 +77,7 @@ fn silent_peers_make_room_for_clients() {
         let file = ConfigFile::new(&format!(
             "[log]\nlines_per_second_per_address = 0\n[connections]\nmaximum = 64\nconnect_timeout_ms = 600000\n{listener}"
         ));
-        let broker = BrokerProcess::start_listening(&["--listen", "127.0.0.1:0", "--config", file.path()], 2);
+        let broker = BrokerProcess::start_exactly(&["--listen", "127.0.0.1:0", "--config", file.path()]);
         for addresses in [1, 8, 16, 256] {
             let peers = (0..100).map(|number| {
                 let source = [127, 0, 1, (number % addresses) as u8].into();

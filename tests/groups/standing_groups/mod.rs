@@ -161,7 +161,7 @@ fn waiting_messages_go_only_to_members_with_the_right() {
                  allow = \"publish\"\ntopic = \"#\"\n[[acl]]\nclient_id = \"permitted\"\nallow = \"subscribe\"\n\
                  topic = \"jobs/#\"\n[[acl]]\nclient_id = \"partly\"\nallow = \"subscribe\"\ntopic = \"jobs/a\"\n";
     let file = ConfigFile::new(&format!("{rules}{RULE}"));
-    let broker = BrokerProcess::start_listening(&["--ephemeral", "--config", file.path()], 1);
+    let broker = BrokerProcess::start_exactly(&["--ephemeral", "--config", file.path()]);
     assert_eq!(broker.v5("publisher").publish("jobs/a", "x", QoS::AtLeastOnce), ReasonCode::Success);
     for client_id in ["partly", "other"] {
         let mut refused = broker.v5(client_id);

@@ -23,7 +23,7 @@ impl Chained {
         let devices = Passwords::of(&[("sensor", "one"), ("both", "device")]);
         let staff = Passwords::of(&[("alice", "wonderland"), ("both", "person")]);
         let config = ConfigFile::new(&configuration(&devices, &staff, rest));
-        let broker = BrokerProcess::start_listening(&["--config", config.path()], 2);
+        let broker = BrokerProcess::start_exactly(&["--config", config.path()]);
         Self { devices, staff, config, broker }
     }
 

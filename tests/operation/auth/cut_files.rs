@@ -120,7 +120,7 @@ fn connections_of_a_closed_listener_keep_all_rules() {
     let general = rule("deny = \"all\"\ntopic = \"secret/#\"");
     let own = rule("listener = \"closed\"\nallow = \"all\"\ntopic = \"#\"");
     let config = ConfigFile::new(&[listener("closed"), listener("open"), general, own].concat());
-    let broker = BrokerProcess::start_listening(&["--config", config.path()], 2);
+    let broker = BrokerProcess::start_exactly(&["--config", config.path()]);
     let mut bob = broker.connect(as_user(Connect::new(ProtocolVersion::V5, text("bob")), "bob"));
     let mut may = |topic: &str| bob.publish(topic, "", QoS::AtLeastOnce) != ReasonCode::NotAuthorized;
     assert_eq!([may("secret/x"), may("a"), may("b")], [false, true, true]);

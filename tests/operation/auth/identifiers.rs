@@ -111,7 +111,7 @@ fn client_without_acl_keeps_identifier_against_users_with_acl() {
         passwords.path()
     );
     let config = ConfigFile::new(&text);
-    let broker = BrokerProcess::start_listening(&["--config", config.path()], 2);
+    let broker = BrokerProcess::start_exactly(&["--config", config.path()]);
     let [inside, outside] = broker.addresses() else { panic!("two listeners") };
     let (mut service, _) = RawClient::connect(*inside, lasting(ProtocolVersion::V5, "service"));
     let (_, connack) = RawClient::try_connect(*outside, as_user(lasting(ProtocolVersion::V5, "service"), "alice"));

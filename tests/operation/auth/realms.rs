@@ -242,7 +242,7 @@ fn reload_on_a_failing_disk_enforces_rules_first() {
     stage.configure(&[("main", "pw", "")]);
     let data = disk.data();
     let data = data.to_str().expect("a readable name");
-    let broker = BrokerProcess::start_listening(&["--data", data, "--config", stage.config.path()], 1);
+    let broker = BrokerProcess::start_exactly(&["--data", data, "--config", stage.config.path()]);
     let mut alice = broker.connect(as_user(lasting(ProtocolVersion::V5, "alice-1"), "alice"));
     let mut bob = broker.connect(as_user(lasting(ProtocolVersion::V5, "bob-1"), "bob"));
     let _filler = disk.fill();

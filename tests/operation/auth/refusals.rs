@@ -49,7 +49,7 @@ impl Refusing {
             ]
             .concat(),
         );
-        let broker = BrokerProcess::start_listening(&["--config", config.path()], 3);
+        let broker = BrokerProcess::start_exactly(&["--config", config.path()]);
         Self { broker, _files: (files, passwords, config, server) }
     }
 

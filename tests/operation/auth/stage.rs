@@ -49,11 +49,7 @@ impl Stage {
     /// With further arguments.
     pub(crate) fn start_with(&self, arguments: &[&str]) -> BrokerProcess {
         let data = self.data.path().to_str().expect("a readable name");
-        let listeners = fs::read_to_string(self.config.path()).expect("ours").matches("[[listeners]]").count();
-        BrokerProcess::start_listening(
-            &[&["--data", data, "--config", self.config.path()], arguments].concat(),
-            listeners,
-        )
+        BrokerProcess::start_exactly(&[&["--data", data, "--config", self.config.path()], arguments].concat())
     }
 
     /// Queues fifty acknowledged messages for alice's session.

@@ -37,7 +37,7 @@ fn client_that_does_not_ask_gets_no_user_property() {
 #[test]
 fn each_listener_has_its_own_report_carriers() {
     let config = ConfigFile::new(&listeners(&["", "load_reports = [\"ack\"]", "load_reports = []"]));
-    let broker = BrokerProcess::start_listening(&["--config", config.path()], 4);
+    let broker = BrokerProcess::start_exactly(&["--config", config.path()]);
     let expected = [Some("publish"), Some("pingreq,ack,publish"), Some("ack"), None];
     for (&address, expected) in broker.addresses().iter().zip(expected) {
         assert_eq!(told(address), expected.map(str::to_owned));
@@ -94,7 +94,7 @@ fn unaccepted_report_carriers_are_refused_or_ignored() {
 #[test]
 fn reload_of_report_carriers_affects_new_connections() {
     let config = ConfigFile::new(&listeners(&["name = \"other\""]));
-    let broker = BrokerProcess::start_listening(&["--config", config.path()], 2);
+    let broker = BrokerProcess::start_exactly(&["--config", config.path()]);
     let [_, other] = *broker.addresses() else { panic!("two listeners") };
     let (mut before, _) = RawClient::connect(other, asking("before"));
     std::fs::write(config.path(), listeners(&["name = \"other\"\nload_reports = [\"publish\"]"])).expect("ours");
