@@ -286,10 +286,13 @@ fn assert_check_refuses(environment: &[(&str, PathBuf)], arguments: &[&str], sai
 fn listeners(arguments: &[&str]) -> usize {
     let said = arguments.iter().filter(|&&argument| argument == "--listen").count();
     let file = arguments.iter().skip_while(|argument| **argument != "--config").nth(1);
+    // A pipe can be read only once.
+    let file = file.filter(|file| Path::new(file).is_file());
     let config = file.and_then(|file| std::fs::read_to_string(file).ok()).unwrap_or_default();
     let is_other = |section: &str| ["\"http\"", "\"mqtt-sn\"", "\"unix:"].iter().any(|words| section.contains(words));
     let section = |rest: &&str| !is_other(rest.split_once("\n[").map_or(*rest, |(section, _)| section));
-    (said + config.split("[[listeners]]").skip(1).filter(section).count()).max(1)
+    let sections = format!("\n{config}");
+    (said + sections.split("\n[[listeners]]").skip(1).filter(section).count()).max(1)
 }
 
 fn address_in(line: &str) -> Option<SocketAddr> {

@@ -199,23 +199,25 @@ impl Heir {
     }
 
     /// Asserts that a retained Will exists if and only if it arrived.
+    ///
+    /// A Will that arrived shortly before a crash may not have been durable. The broker then publishes it again after
+    /// its delay.
     fn look_at_retained(&self, round: &Round, mortals: &[Mortal]) {
-        let (mut observer, _) = RawClient::connect(round.address, Connect::new(ProtocolVersion::V5, text("observer")));
-        observer.subscribe("wills/#", QoS::AtMostOnce);
-        let messages = observer.drain();
-        // A delayed Will may be published during the check.
-        let retained: HashSet<_> = messages.iter().filter(|message| message.retain).filter_map(whose).collect();
+        let is_wanted = |will: &&Whose| fate(mortals, **will).is_some_and(|fate| fate.is_retained);
+        let until = Instant::now() + PATIENCE;
+        let mut retained = retained_wills(round);
+        while !self.came.keys().filter(is_wanted).all(|will| retained.contains(will)) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(50));
+            retained = retained_wills(round);
+        }
         for &(mortal, life) in &retained {
             let fate = fate(mortals, (mortal, life));
             if fate.is_none_or(|fate| !fate.is_retained || fate.expected == Expected::Dropped) {
                 round.complain(format!("heir: a Will of life {life} of mortal {mortal} is retained"));
             }
         }
-        for will in self.came.keys().filter(|will| !retained.contains(will)) {
-            if fate(mortals, *will).is_some_and(|fate| fate.is_retained) {
-                let (mortal, life) = will;
-                round.complain(format!("heir: the Will of life {life} of mortal {mortal} came and is not retained"));
-            }
+        for (mortal, life) in self.came.keys().filter(is_wanted).filter(|will| !retained.contains(will)) {
+            round.complain(format!("heir: the Will of life {life} of mortal {mortal} came and is not retained"));
         }
     }
 
@@ -262,6 +264,13 @@ impl Heir {
         answer.into_iter().for_each(|packet| client.try_send_bytes(&encode(&packet, ProtocolVersion::V5)));
         true
     }
+}
+
+fn retained_wills(round: &Round) -> HashSet<Whose> {
+    let (mut observer, _) = RawClient::connect(round.address, Connect::new(ProtocolVersion::V5, text("observer")));
+    observer.subscribe("wills/#", QoS::AtMostOnce);
+    // A delayed Will may be published during the check.
+    observer.drain().iter().filter(|message| message.retain).filter_map(whose).collect()
 }
 
 fn fate(mortals: &[Mortal], (mortal, life): Whose) -> Option<Fate> {
