@@ -41,7 +41,6 @@
 //! It talks to brokers only over sockets. Without a given broker it starts the program `tenbin`.
 #![forbid(unsafe_code)]
 
-mod args;
 mod child_broker;
 pub mod drivers;
 mod error;
@@ -54,15 +53,33 @@ mod scenario;
 pub mod statistics;
 mod sweep;
 mod target;
+mod utc;
 mod values;
 
 use std::io::{self, Write};
 
-pub use args::{Command, ScenarioArgs, ScenarioCommand};
+use clap::Subcommand;
+
 pub use error::LoadgenError;
-pub use run::{AgentArgs, Drivers};
-pub use scenario::SlowArgs;
+pub use run::{AgentArgs, Drivers, RunArgs};
+pub use scenario::{ScenarioArgs, ScenarioCommand, SlowArgs};
 pub use sweep::{CompareArgs, PatternArgs};
+
+/// Subcommands of the load generator.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Command {
+    /// Repeat a published experiment, on share groups or on slow receivers, and print its figures beside the published
+    /// ones
+    Scenario(Box<ScenarioCommand>),
+    /// Put any load on any broker and report the fate of each message; reads MQTTLoader's configuration
+    Run(Box<RunArgs>),
+    /// Measure the four patterns: one broker or several, with one subscriber or a share group on each
+    Pattern(PatternArgs),
+    /// Put the same load on several brokers in turn, or on this project's broker with several policies
+    Compare(Box<CompareArgs>),
+    /// Serve `run --agents` of another machine: generate its load from this one
+    Agent(AgentArgs),
+}
 
 /// Runs a subcommand to its end, on its own runtime; results go to standard output, progress to standard error.
 ///

@@ -1,5 +1,8 @@
 //! Statistics of samples.
 
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
 /// Size, extremes, mean, quantiles and standard deviation of a sample, in the sample's unit.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Summary {
@@ -49,6 +52,33 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
+/// A point of a distribution.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct CurvePoint {
+    /// Share of all messages, from 0 to 1.
+    pub share: f64,
+    /// Latency that this share does not exceed, in milliseconds.
+    pub ms: f64,
+}
+
+impl CurvePoint {
+    /// Distribution of `histogram`, whose values are multiples of `unit_ms`.
+    ///
+    /// It goes from the shortest to the longest value, with five points for each halving of the remaining share.
+    pub fn curve(histogram: &Histogram<u64>, unit_ms: f64) -> Vec<Self> {
+        if histogram.is_empty() {
+            return Vec::new();
+        }
+        let shortest = Self { share: 0.0, ms: histogram.min() as f64 * unit_ms };
+        let longest_ms = histogram.max() as f64 * unit_ms;
+        let points = histogram.iter_quantiles(5).map(|step| Self {
+            share: step.quantile_iterated_to(),
+            ms: (step.value_iterated_to() as f64 * unit_ms).min(longest_ms),
+        });
+        std::iter::once(shortest).chain(points).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,5 +114,18 @@ mod tests {
         assert_eq!(median(&[3.0]), Some(3.0));
         assert_eq!(median(&[9.0, 1.0, 5.0]), Some(5.0));
         assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), Some(2.5));
+    }
+    #[test]
+    fn a_curve_goes_from_the_shortest_to_the_longest() {
+        let mut histogram = Histogram::new(3).unwrap();
+        assert!(CurvePoint::curve(&histogram, 1.0).is_empty());
+        (1..=100_000_u64).for_each(|value| histogram.record(value).unwrap());
+        let curve = CurvePoint::curve(&histogram, 0.001);
+        let (first, last) = (curve[0], curve[curve.len() - 1]);
+        assert_eq!((first.share, first.ms, last.share), (0.0, 0.001, 1.0));
+        assert!((last.ms - 100.0).abs() < 0.1 && curve.len() < 200, "{last:?}");
+        assert!(curve.is_sorted_by_key(|point| point.share) && curve.is_sorted_by_key(|point| point.ms));
+        let median = curve.iter().find(|point| point.share >= 0.5).unwrap();
+        assert!((median.ms - 50.0).abs() < 0.1, "{median:?}");
     }
 }

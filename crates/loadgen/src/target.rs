@@ -2,9 +2,34 @@
 
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::LoadgenError;
 use crate::child_broker::ChildBroker;
-use crate::run::Broker;
+
+/// Address of a broker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Broker {
+    /// Name in reports.
+    pub name: String,
+    /// Host name or address. Connections rotate over the addresses of a name.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+}
+
+impl Broker {
+    /// The broker at `host`, with `name` in reports.
+    pub fn new(name: impl Into<String>, host: impl Into<String>, port: u16) -> Self {
+        Self { name: name.into(), host: host.into(), port }
+    }
+
+    /// `HOST:PORT`, with brackets around an IPv6 address.
+    pub(crate) fn address(&self) -> String {
+        let Self { host, port, .. } = self;
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    }
+}
 
 /// A running broker, or one to start.
 #[derive(Debug, Clone, PartialEq, Eq)]

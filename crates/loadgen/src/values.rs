@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use clap::ValueEnum;
 use tenbin_codec::QoS;
 use tenbin_simulator::Span;
 
@@ -42,6 +43,26 @@ pub(crate) fn positive_number(text: &str) -> Result<f64, String> {
 pub(crate) fn qos(text: &str) -> Result<QoS, String> {
     let bits = text.parse().map_err(|_| "want 0, 1 or 2".to_owned())?;
     QoS::from_bits(bits).ok_or_else(|| "want 0, 1 or 2".to_owned())
+}
+
+/// Carrier of a worker's load reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Reports {
+    /// No reports, like any other MQTT client
+    None,
+    /// Extended PINGREQs
+    Pingreq,
+    /// Acknowledgements, at QoS 1 and 2
+    Ack,
+    /// Messages to $load
+    Publish,
+}
+
+/// Arguments of a command line that begins with the command's name.
+#[cfg(test)]
+pub(crate) fn parsed<A: clap::Args>(line: &str) -> Result<A, clap::Error> {
+    let command = A::augment_args(clap::Command::new("command"));
+    command.try_get_matches_from(line.split_whitespace()).and_then(|matches| A::from_arg_matches(&matches))
 }
 
 #[cfg(test)]

@@ -71,15 +71,10 @@ pub(crate) const FLOORS: [Floors; 22] = [
         "bin command descriptor disk error signal switch protocol procfs program helper journal guard shared process machine \
          lab",
     ),
-    Floors {
-        source: "crates/loadgen/src",
-        modules: "error child_broker values interrupt progress number statistics target args report run scenario sweep drivers",
-        upward: &[
-            ("args", "run scenario sweep", "the command line is one module"),
-            ("report", "run scenario", "pages are built beside each other, from the results of the commands"),
-            ("target", "run", "a target has a plan's addresses"),
-        ],
-    },
+    floors(
+        "crates/loadgen/src",
+        "error child_broker values utc interrupt progress number statistics target report run scenario sweep drivers",
+    ),
     floors("crates/pending/src", ""),
     floors(
         "crates/session/src",

@@ -2,24 +2,24 @@
 
 use super::chart::{Axis, Bars, Drawing, Figure, Group, Ink, Mark, Plot, Scale, Shape, Stroke, Zone};
 use crate::number::count;
-use crate::run::CurvePoint;
+use crate::statistics::CurvePoint;
 
 /// Name of a figure's file, its title and its caption.
-pub(super) struct Label<'a>(pub(super) &'a str, pub(super) &'a str, pub(super) &'a str);
+pub(crate) struct Label<'a>(pub(crate) &'a str, pub(crate) &'a str, pub(crate) &'a str);
 
 impl Label<'_> {
     /// The figure with this label, with `more` after its caption.
-    pub(super) fn plot(&self, more: &str, plot: Plot) -> Figure {
+    pub(crate) fn plot(&self, more: &str, plot: Plot) -> Figure {
         Figure::new(self.0, self.1, &format!("{}{more}", self.2), Drawing::Plot(plot))
     }
 
-    pub(super) fn bars(&self, title: &str, groups: Vec<Group>, legend: Vec<(String, Ink, bool)>) -> Figure {
+    pub(crate) fn bars(&self, title: &str, groups: Vec<Group>, legend: Vec<(String, Ink, bool)>) -> Figure {
         let bars = Bars { title: title.to_owned(), groups, legend, reference: None };
         Figure::new(self.0, self.1, self.2, Drawing::Bars(bars))
     }
 
     /// A line for each row of values by second, with `extra` marks; `None` without a value.
-    pub(super) fn by_second(
+    pub(crate) fn by_second(
         &self,
         frame: Frame,
         y: &str,
@@ -38,7 +38,7 @@ impl Label<'_> {
     }
 
     /// Latency distributions, each with its name and `most` messages at most; `None` without a value.
-    pub(super) fn distribution(&self, curves: &[(&str, &[CurvePoint])], most: u64) -> Option<Figure> {
+    pub(crate) fn distribution(&self, curves: &[(&str, &[CurvePoint])], most: u64) -> Option<Figure> {
         let points = || curves.iter().flat_map(|(_, curve)| curve.iter()).map(|point| point.ms.max(LEAST_MS));
         let (shortest, longest) = (points().reduce(f64::min)?, points().fold(0.0, f64::max));
         let mark = |(place, (name, curve)): (usize, &(&str, &[CurvePoint]))| {
@@ -55,7 +55,7 @@ impl Label<'_> {
     }
 
     /// A dot for each of `all` messages, of which some may coincide; each class with its name.
-    pub(super) fn dots(&self, frame: Frame, y: Scale, classes: Vec<(Option<String>, Dots)>, all: usize) -> Figure {
+    pub(crate) fn dots(&self, frame: Frame, y: Scale, classes: Vec<(Option<String>, Dots)>, all: usize) -> Figure {
         let drawn = classes.iter().map(|(_, points)| points.len()).sum();
         let mark = |(place, (name, points))| Mark { name, ink: Ink::Colour(place), shape: Shape::Points(points) };
         let marks = classes.into_iter().enumerate().map(mark).collect();
@@ -64,22 +64,22 @@ impl Label<'_> {
 }
 
 /// Names, and values by second.
-pub(super) type Rows = Vec<(String, Vec<f64>)>;
-pub(super) type Dots = Vec<(f64, f64)>;
+pub(crate) type Rows = Vec<(String, Vec<f64>)>;
+pub(crate) type Dots = Vec<(f64, f64)>;
 
 /// The x axis of a run, and its zones.
 #[derive(Debug, Clone)]
-pub(super) struct Frame {
-    pub(super) x: Axis,
-    pub(super) zones: Vec<Zone>,
+pub(crate) struct Frame {
+    pub(crate) x: Axis,
+    pub(crate) zones: Vec<Zone>,
 }
 
 impl Frame {
-    pub(super) fn new(title: &str, end: f64, zones: Vec<Zone>) -> Self {
+    pub(crate) fn new(title: &str, end: f64, zones: Vec<Zone>) -> Self {
         Self { x: Axis::new(title, Scale::Linear { from: 0.0, to: end }), zones }
     }
 
-    pub(super) fn plot(self, y: Axis, marks: Vec<Mark>) -> Plot {
+    pub(crate) fn plot(self, y: Axis, marks: Vec<Mark>) -> Plot {
         Plot { x: self.x, y, marks, zones: self.zones }
     }
 }
@@ -114,7 +114,7 @@ fn each_or_range(rows: Rows, missing: f64) -> Option<(Vec<Mark>, String)> {
 }
 
 /// Adds an end to the last value, so that it lasts as long as the others.
-pub(super) fn in_steps(mut points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+pub(crate) fn in_steps(mut points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     points.extend(points.last().map(|(x, y)| (x + 1.0, *y)));
     points
 }
@@ -131,7 +131,7 @@ fn thinned_text(drawn: usize, all: usize) -> String {
 }
 
 /// Shortest drawn latency: one microsecond.
-pub(super) const LEAST_MS: f64 = 1e-3;
+pub(crate) const LEAST_MS: f64 = 1e-3;
 
 /// Maximum number of dots of a figure.
-pub(super) const POINTS_MAX: usize = 20_000;
+pub(crate) const POINTS_MAX: usize = 20_000;

@@ -10,36 +10,21 @@
 //! comparison ─┘   values and rows ───┴► files: JSON, CSV
 //! ```
 
-mod chart;
-mod charts;
-mod comparison;
-mod files;
-mod html;
-mod model;
-mod origin;
-pub(crate) mod run;
-mod run_charts;
-mod run_csv;
-#[cfg(test)]
-mod run_tests;
-#[cfg(test)]
-mod sample;
-mod scenario;
-mod scenario_charts;
-mod scenario_json;
-mod scenario_trace;
-pub(crate) mod slow;
-mod text;
+pub(crate) mod chart;
+pub(crate) mod charts;
+pub(crate) mod files;
+pub(crate) mod html;
+pub(crate) mod model;
+pub(crate) mod origin;
+pub(crate) mod text;
 
 pub use chart::{
     Axis, Bar, Bars, Drawing, Figure, Group, Ink, Mark, Plot, Scale, Shape, Stroke, Thinned, Width, Zone, escape,
 };
-pub(crate) use comparison::{Compared, write as write_comparison};
 pub(crate) use files::{create_directory, write_file, write_json};
 pub use html::{page, page_alone, write as write_page};
 pub use model::{Block, Cell, Report, Section, Table, Tone};
 pub use origin::Origin;
-pub(crate) use scenario::ScenarioReport;
 
 /// Delay of the publishers (p99) from which on a page warns of it.
-const LATE_MS: f64 = 5.0;
+pub(crate) const LATE_MS: f64 = 5.0;

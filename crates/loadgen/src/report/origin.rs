@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::run::utc;
+use crate::utc;
 
 /// Command, date, machine and version of a report.
 #[derive(Debug, Clone)]

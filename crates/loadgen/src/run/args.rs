@@ -10,8 +10,8 @@ use tenbin_codec::Secret;
 use super::assertion::{self, Assertions};
 use super::values::{PidArg, Protocol, cuts, payload, protocol, qos, reconnect, service};
 use super::{Cuts, OnLost, WorkerKind};
-use crate::args::Reports;
 use crate::target::TargetList;
+use crate::values::Reports;
 use crate::values::{duration, keep_alive, positive_duration, positive_number, whole_seconds};
 
 /// Arguments of `run`.

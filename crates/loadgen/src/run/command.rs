@@ -7,11 +7,14 @@ use super::args::RunArgs;
 use super::assertion::Check;
 use super::conf::Conf;
 use super::self_test::self_test;
-use super::{Doors, Drivers, ExecuteOptions, Execution, Outcome, Plan, junit, mqttloader_record, perform, planning};
+use super::{
+    Doors, Drivers, ExecuteOptions, Execution, Outcome, Plan, junit, mqttloader_record, perform, planning,
+    report as reports,
+};
 use crate::LoadgenError;
 use crate::interrupt::unless_interrupted;
 use crate::progress::Progress;
-use crate::report::{run as reports, write_file};
+use crate::report::write_file;
 use crate::target::{RunningBroker, TargetArg, TargetList};
 
 /// Runs the load of the arguments and reports the outcome.

@@ -35,6 +35,7 @@ mod outcome;
 mod plan;
 pub(crate) mod planning;
 mod record;
+pub(crate) mod report;
 #[cfg(test)]
 pub(crate) mod sample;
 mod self_test;
@@ -44,13 +45,14 @@ mod status;
 mod term;
 pub mod timeline;
 mod usage;
-pub(crate) mod utc;
 pub(crate) mod values;
 mod watch;
 
+pub use crate::statistics::CurvePoint;
+pub use crate::target::Broker;
 pub use agents::{AgentArgs, AgentStream};
 pub use args::{LoadArgs, RunArgs};
-pub use brokers::{Broker, Doors, OnLost};
+pub use brokers::{Doors, OnLost};
 pub use clock::RunClock;
 pub use connection_options::{ConnectionOptions, TlsOptions, Version, WillOptions};
 pub use driver::{Driver, DriverFuture, DriverRun, Drivers};
@@ -62,8 +64,7 @@ pub use figure::{FIGURES, Figure, Unit};
 pub use junit::{Fault, TestCase, TestSuite};
 pub use load::{Finished, RunningLoad};
 pub use outcome::{
-    AudienceOutcome, BrokerUsage, Connections, CurvePoint, Latency, Outcome, Second, SubscriberOutcome, Throughput,
-    Verdict,
+    AudienceOutcome, BrokerUsage, Connections, Latency, Outcome, Second, SubscriberOutcome, Throughput, Verdict,
 };
 pub use plan::{
     Audience, Carrier, CutWhose, Cuts, Idle, Pace, Plan, Publishers, Reports, Schedule, Slow, Spread, Work,

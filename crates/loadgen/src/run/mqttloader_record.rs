@@ -13,9 +13,10 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::{Layout, MessageRecord, Outcome, PublishRecord, utc};
+use super::{Layout, MessageRecord, Outcome, PublishRecord};
 use crate::LoadgenError;
 use crate::report::{create_directory, write_file};
+use crate::utc;
 
 /// Writes the record of a run into `directory`, which is created if needed. Records must be in order of time.
 pub(crate) fn write(

@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use super::{Outcome, Second, Throughput, utc};
+use super::{Outcome, Second, Throughput};
+use crate::utc;
 
 /// Prints the summary. Its figures follow MQTTLoader's rules.
 ///

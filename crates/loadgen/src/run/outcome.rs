@@ -1,9 +1,8 @@
 //! Outcome of a run: the figures of all reports, in milliseconds and messages a second.
 
-use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use super::Plan;
+use super::{CurvePoint, Plan};
 
 /// All results of a run. `summary.json` is its serialized form.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -97,33 +96,6 @@ pub struct Latency {
     pub p99: f64,
     pub p999: f64,
     pub max: f64,
-}
-
-/// A point of a distribution.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct CurvePoint {
-    /// Share of all messages, from 0 to 1.
-    pub share: f64,
-    /// Latency that this share does not exceed, in milliseconds.
-    pub ms: f64,
-}
-
-impl CurvePoint {
-    /// Distribution of `histogram`, whose values are multiples of `unit_ms`.
-    ///
-    /// It goes from the shortest to the longest value, with five points for each halving of the remaining share.
-    pub fn curve(histogram: &Histogram<u64>, unit_ms: f64) -> Vec<Self> {
-        if histogram.is_empty() {
-            return Vec::new();
-        }
-        let shortest = Self { share: 0.0, ms: histogram.min() as f64 * unit_ms };
-        let longest_ms = histogram.max() as f64 * unit_ms;
-        let points = histogram.iter_quantiles(5).map(|step| Self {
-            share: step.quantile_iterated_to(),
-            ms: (step.value_iterated_to() as f64 * unit_ms).min(longest_ms),
-        });
-        std::iter::once(shortest).chain(points).collect()
-    }
 }
 
 /// Figures of one second.
@@ -277,23 +249,4 @@ pub struct Connections {
     pub wills: u64,
     /// First connections accepted per second, from the first CONNECT to the last CONNACK.
     pub accepted_per_second: f64,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_curve_goes_from_the_shortest_to_the_longest() {
-        let mut histogram = Histogram::new(3).unwrap();
-        assert!(CurvePoint::curve(&histogram, 1.0).is_empty());
-        (1..=100_000_u64).for_each(|value| histogram.record(value).unwrap());
-        let curve = CurvePoint::curve(&histogram, 0.001);
-        let (first, last) = (curve[0], curve[curve.len() - 1]);
-        assert_eq!((first.share, first.ms, last.share), (0.0, 0.001, 1.0));
-        assert!((last.ms - 100.0).abs() < 0.1 && curve.len() < 200, "{last:?}");
-        assert!(curve.is_sorted_by_key(|point| point.share) && curve.is_sorted_by_key(|point| point.ms));
-        let median = curve.iter().find(|point| point.share >= 0.5).unwrap();
-        assert!((median.ms - 50.0).abs() < 0.1, "{median:?}");
-    }
 }

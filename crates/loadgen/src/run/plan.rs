@@ -9,6 +9,7 @@ use tenbin_simulator::scenario::WorkerKind;
 use tenbin_simulator::{Arrivals, Rng};
 
 use super::{Broker, ConnectionOptions, Doors, OnLost, Stamp};
+use crate::values;
 
 /// A run. It is serialized for agents, so that it holds no references and no open files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -329,6 +330,18 @@ pub enum Carrier {
     Ack,
     /// A message to `$load`.
     Publish,
+}
+
+impl Carrier {
+    /// The carrier that an argument names; `None` for workers that do not report.
+    pub(crate) fn of(reports: values::Reports) -> Option<Self> {
+        match reports {
+            values::Reports::None => None,
+            values::Reports::Pingreq => Some(Self::PingReq),
+            values::Reports::Ack => Some(Self::Ack),
+            values::Reports::Publish => Some(Self::Publish),
+        }
+    }
 }
 
 /// Idle connections.

@@ -12,8 +12,7 @@ use super::{
     Audience, Broker, Carrier, ConnectionOptions, Doors, Idle, Pace, Plan, Publishers, Reports, Schedule, Slow, Spread,
     TlsOptions, Version, WillOptions, Work, WorkerKind,
 };
-use crate::LoadgenError;
-use crate::{args, target};
+use crate::{LoadgenError, target};
 
 /// The plan of `args` and `conf` for `brokers`, with a new tag each time; `args` override `conf`.
 ///
@@ -190,7 +189,7 @@ fn work(args: &LoadArgs, qos: u8) -> Result<Option<Work>, LoadgenError> {
     if args.service.is_empty() {
         return Ok(None);
     }
-    let carrier = args.reports.and_then(args::Reports::carrier);
+    let carrier = args.reports.and_then(Carrier::of);
     if carrier == Some(Carrier::Ack) && qos == 0 {
         return Err(LoadgenError::Arguments("--reports ack: nothing is acknowledged at QoS 0".to_owned()));
     }
@@ -249,8 +248,8 @@ const PLACES: [&str; 2] = ["{publisher}", "{topic}"];
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::parsed;
     use crate::run::OnLost;
+    use crate::values::parsed;
 
     fn plan_with(conf: &Conf, line: &str) -> Result<Plan, LoadgenError> {
         let load = parsed(&format!("run {line}")).expect("arguments are well-formed");

@@ -4,11 +4,13 @@
 //! die. Scenarios 1 and 2 are the published ones (document 000 of the sources, §5). Scenario files have the format of
 //! `simulate`.
 
+mod args;
 mod best_possible;
 mod figures;
 mod plan;
 mod published;
 mod record;
+mod report;
 mod run;
 mod shipped;
 mod simulated;
@@ -25,13 +27,14 @@ pub(crate) use record::{Delivery, RunRecord, Totals, WorkerRecord};
 pub(crate) use simulated::Simulated;
 pub use slow::SlowArgs;
 
-use crate::args::OtherScenario;
+use crate::LoadgenError;
 use crate::child_broker::ChildBroker;
 use crate::interrupt::unless_interrupted;
 use crate::progress::Progress;
-use crate::report::ScenarioReport;
 use crate::target::RunningBroker;
-use crate::{LoadgenError, ScenarioArgs, ScenarioCommand};
+use args::OtherScenario;
+pub use args::{ScenarioArgs, ScenarioCommand};
+use report::ScenarioReport;
 
 /// Runs the requested scenario.
 pub(crate) async fn run_command(command: ScenarioCommand, out: &mut dyn Write) -> Result<(), LoadgenError> {

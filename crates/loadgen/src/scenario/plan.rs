@@ -5,10 +5,11 @@ use tenbin_codec::QoS;
 use tenbin_simulator::scenario::{Acknowledges, Reports, WorkerKind};
 use tenbin_simulator::{Arrivals, Policy, Rng, Scenario, Span};
 
+use super::args::{Acks, ScenarioArgs};
 use super::shipped;
-use crate::args::{Acks, Reports as ReportsArg};
+use crate::LoadgenError;
 use crate::run::Carrier;
-use crate::{LoadgenError, ScenarioArgs};
+use crate::values::Reports as ReportsArg;
 
 /// A scenario run: the arguments, with all defaults applied.
 #[derive(Debug, Clone)]
@@ -41,7 +42,7 @@ impl Plan {
         if let Some(reason) = not_on_sockets(&scenario) {
             return Err(LoadgenError::Arguments(format!("scenario {}: {reason}", scenario.name)));
         }
-        let carrier = args.reports.and_then(ReportsArg::carrier);
+        let carrier = args.reports.and_then(Carrier::of);
         if carrier == Some(Carrier::Ack) && qos == QoS::AtMostOnce {
             return Err(LoadgenError::Arguments("nothing is acknowledged at QoS 0".to_owned()));
         }
@@ -220,7 +221,7 @@ const UNNAMED_POLICY: &str = "broker";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::parsed;
+    use crate::values::parsed;
 
     fn plan(line: &str) -> Result<Plan, LoadgenError> {
         Plan::new(&parsed(line).expect("arguments are well-formed"))

@@ -182,8 +182,8 @@ mod tests {
     use tenbin_simulator::Span;
 
     use super::*;
-    use crate::args::parsed;
     use crate::run::WorkRecord;
+    use crate::values::parsed;
 
     const MS: u64 = 1_000_000;
 

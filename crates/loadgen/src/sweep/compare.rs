@@ -164,8 +164,8 @@ mod tests {
     use tenbin_codec::Secret;
 
     use super::*;
-    use crate::args::parsed;
     use crate::run::sample;
+    use crate::values::parsed;
 
     fn args(line: &str) -> Result<CompareArgs, clap::Error> {
         parsed(&format!("compare {line}"))

@@ -7,6 +7,7 @@
 //! Each command makes plans, and names the figures that it takes of a run. Runs and tables are made here.
 
 mod compare;
+mod comparison;
 mod find_rate;
 mod pattern;
 mod table;
@@ -23,10 +24,10 @@ pub(crate) use find_rate::run as find_rate;
 pub(crate) use pattern::run as pattern;
 
 use crate::progress::Progress;
-use crate::report::{Compared, write_comparison};
 use crate::run::{Broker, ExecuteOptions, Outcome, Plan, perform};
 use crate::target::{RunningBroker, TargetArg};
 use crate::{LoadgenError, statistics};
+use comparison::{Compared, write as write_comparison};
 
 /// Figures of one run by name; `None` if the run does not have the figure.
 type Figures = BTreeMap<&'static str, Option<f64>>;

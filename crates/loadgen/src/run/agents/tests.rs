@@ -12,11 +12,11 @@ use super::message::{Hello, Message};
 use super::session::serve_only;
 use super::wire::Wire;
 use super::{AgentArgs, AgentStream, serve};
-use crate::args::parsed;
 use crate::run::clock::RunClock;
 use crate::run::offset::Offset;
 use crate::run::record::example;
 use crate::run::{Drivers, RunArgs, Slice};
+use crate::values::parsed;
 
 /// Starts an agent that serves until the test process ends; returns its address.
 fn agent(token: Option<&str>, clock_shift: i64) -> String {

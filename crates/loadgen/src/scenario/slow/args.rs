@@ -170,7 +170,7 @@ const MESSAGES_MAX: f64 = 1e6;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::parsed;
+    use crate::values::parsed;
 
     fn args(line: &str) -> Result<SlowArgs, clap::Error> {
         parsed(&format!("slow {line}"))

@@ -8,6 +8,7 @@ mod args;
 mod figures;
 mod latency;
 mod published;
+mod report;
 mod run;
 mod spooling;
 
@@ -24,7 +25,7 @@ use crate::LoadgenError;
 use crate::child_broker::ChildBroker;
 use crate::interrupt::unless_interrupted;
 use crate::progress::Progress;
-use crate::report::{create_directory, slow as report};
+use crate::report::create_directory;
 use crate::target::RunningBroker;
 
 /// Runs each size and reports the results.

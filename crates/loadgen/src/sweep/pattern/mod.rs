@@ -262,8 +262,8 @@ const COLUMNS: [Column; 9] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::parsed;
     use crate::run::Pace;
+    use crate::values::parsed;
 
     pub(super) fn args(line: &str) -> PatternArgs {
         parsed(&format!("pattern {line}")).expect("well-formed")

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use super::chart::{Bar, Figure, Group, Ink};
-use super::charts::Label;
-use super::html;
-use super::model::{Block, Cell, Report, Section, Table, Tone};
-use super::origin::Origin;
-use super::run::late_ms;
 use crate::LoadgenError;
 use crate::number::{DASH, brief, count, short};
+use crate::report::chart::{Bar, Figure, Group, Ink};
+use crate::report::charts::Label;
+use crate::report::html;
+use crate::report::model::{Block, Cell, Report, Section, Table, Tone};
+use crate::report::origin::Origin;
+use crate::run::report::late_ms;
 use crate::run::{Latency, Outcome};
 use crate::statistics::median;
 
@@ -155,8 +155,20 @@ fn per_cpu_second(outcome: &Outcome) -> Option<f64> {
 mod tests {
     use tempfile::TempDir;
 
-    use super::super::sample;
     use super::*;
+    use crate::run::report::sample;
+
+    #[test]
+    #[ignore = "writes target/report, to be looked at: .ci/report_check does"]
+    fn samples_can_be_looked_at() {
+        let (outcome, _) = sample::stalled_run();
+        let mut fast = outcome.clone();
+        fast.latency = fast.latency.map(|latency| Latency { p50: 0.02, p99: 0.9, ..latency });
+        fast.latency_uncorrected = fast.latency;
+        let compared = [("one broker", &outcome), ("another", &fast)]
+            .map(|(name, outcome)| Compared { name, outcomes: std::slice::from_ref(outcome) });
+        write(&sample::shown("comparison"), "Brokers", &compared).unwrap();
+    }
 
     #[test]
     fn repetitions_are_one_bar() {

@@ -1,20 +1,26 @@
 //! Report of a run: sections for the terminal and the page, `summary.json`, `messages.csv`.
 
+mod charts;
+mod csv;
+#[cfg(test)]
+pub(crate) mod sample;
+#[cfg(test)]
+mod tests;
+
 use std::io::Write;
 use std::path::Path;
 
 use serde_json::Value;
 
-use super::files::{create_directory, write_file, write_json};
-use super::model::{Block, Cell, Report, Section, Table, Tone};
-use super::origin::Origin;
-use super::{LATE_MS, html, run_charts, run_csv, text};
+use super::assertion::Check;
+use super::{AudienceOutcome, Latency, MessageRecord, Outcome, SubscriberOutcome, Verdict, mqttloader_summary};
 use crate::LoadgenError;
 use crate::number::{DASH, brief, count, fixed, ms, short};
-use crate::run::assertion::Check;
-use crate::run::{
-    AudienceOutcome, Latency, MessageRecord, Outcome, SubscriberOutcome, Verdict, mqttloader_summary, utc,
-};
+use crate::report::files::{create_directory, write_file, write_json};
+use crate::report::model::{Block, Cell, Report, Section, Table, Tone};
+use crate::report::origin::Origin;
+use crate::report::{LATE_MS, html, text};
+use crate::utc;
 
 /// Writes `summary.json` (`outcome`), `report.html`, and an SVG file for each figure.
 ///
@@ -31,7 +37,7 @@ pub(crate) fn write(
     create_directory(directory)?;
     write_json(&directory.join("summary.json"), outcome)?;
     if let Some(records) = records {
-        write_file(&directory.join("messages.csv"), |file| run_csv::write_messages(file, outcome, records))?;
+        write_file(&directory.join("messages.csv"), |file| csv::write_messages(file, outcome, records))?;
     }
     html::write(directory, &report(outcome, records, checks))
 }
@@ -51,7 +57,7 @@ fn report(outcome: &Outcome, records: Option<&[MessageRecord]>, checks: &[Check]
     if !outcome.notes.is_empty() {
         sections.push(Section::new("Notes").with(Block::List(outcome.notes.clone())));
     }
-    sections.push(Section::new("Figures").with_all(run_charts::figures(outcome, records)));
+    sections.push(Section::new("Figures").with_all(charts::figures(outcome, records)));
     sections.push(Section::new("Throughput").with(throughput(outcome)).with(THROUGHPUT_LEGEND.to_owned()));
     sections.extend(results(outcome));
     sections.push(Section::new("Plan").with(plan(outcome)));
@@ -106,7 +112,7 @@ fn lead(outcome: &Outcome, records: Option<&[MessageRecord]>, checks: &[Check]) 
 }
 
 /// Delay of late messages (p99) before they went out; `None` if they were on time or due at no time.
-pub(super) fn late_ms(outcome: &Outcome, records: Option<&[MessageRecord]>) -> Option<f64> {
+pub(crate) fn late_ms(outcome: &Outcome, records: Option<&[MessageRecord]>) -> Option<f64> {
     let recorded = records.filter(|records| !records.is_empty()).map(|records| {
         let mut late: Vec<_> = records.iter().map(|record| record.late_us).collect();
         let place = (late.len() * 99).div_ceil(100) - 1;

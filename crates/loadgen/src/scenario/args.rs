@@ -1,4 +1,4 @@
-//! Command line of the load generator.
+//! Arguments of `scenario`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,26 +6,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use tenbin_codec::QoS;
 
-use crate::run::{AgentArgs, Carrier, RunArgs};
-use crate::scenario::SlowArgs;
-use crate::sweep::{CompareArgs, PatternArgs};
-use crate::values::{positive_duration, qos};
-
-/// Subcommands of the load generator.
-#[derive(Debug, Clone, Subcommand)]
-pub enum Command {
-    /// Repeat a published experiment, on share groups or on slow receivers, and print its figures beside the published
-    /// ones
-    Scenario(Box<ScenarioCommand>),
-    /// Put any load on any broker and report the fate of each message; reads MQTTLoader's configuration
-    Run(Box<RunArgs>),
-    /// Measure the four patterns: one broker or several, with one subscriber or a share group on each
-    Pattern(PatternArgs),
-    /// Put the same load on several brokers in turn, or on this project's broker with several policies
-    Compare(Box<CompareArgs>),
-    /// Serve `run --agents` of another machine: generate its load from this one
-    Agent(AgentArgs),
-}
+use super::SlowArgs;
+use crate::values::{Reports, positive_duration, qos};
 
 /// `scenario`: an experiment on a share group, by name or file, or another experiment.
 #[derive(Debug, Clone, Args)]
@@ -124,35 +106,4 @@ pub(crate) enum Acks {
     Processed,
     /// On receipt, before it waits in the worker's queue
     Received,
-}
-
-/// Carrier of a worker's load reports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Reports {
-    /// No reports, like any other MQTT client
-    None,
-    /// Extended PINGREQs
-    Pingreq,
-    /// Acknowledgements, at QoS 1 and 2
-    Ack,
-    /// Messages to $load
-    Publish,
-}
-
-impl Reports {
-    pub(crate) fn carrier(self) -> Option<Carrier> {
-        match self {
-            Self::None => None,
-            Self::Pingreq => Some(Carrier::PingReq),
-            Self::Ack => Some(Carrier::Ack),
-            Self::Publish => Some(Carrier::Publish),
-        }
-    }
-}
-
-/// Arguments of a command line that begins with the command's name.
-#[cfg(test)]
-pub(crate) fn parsed<A: Args>(line: &str) -> Result<A, clap::Error> {
-    let command = A::augment_args(clap::Command::new("command"));
-    command.try_get_matches_from(line.split_whitespace()).and_then(|matches| A::from_arg_matches(&matches))
 }

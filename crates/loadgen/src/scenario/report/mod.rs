@@ -1,24 +1,30 @@
 //! Report of a scenario: sections for the terminal and the page, and the data files.
 
+mod charts;
+mod json;
+#[cfg(test)]
+mod sample;
+mod trace;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use tenbin_codec::{QoS, ReportCarrier};
 use tenbin_simulator::scenario::{Acknowledges, Reports, WorkerKind};
 
-use super::chart::{Drawing, Figure};
-use super::files::{create_directory, file_name, write_csv, write_json};
-use super::model::{Block, Cell, Report, Section, Table, Tone};
-use super::origin::Origin;
-use super::scenario_trace::RunTrace;
-use super::{LATE_MS, html, scenario_charts, scenario_json, text};
-use crate::LoadgenError;
-use crate::number::{brief, count, fixed, optional};
-use crate::scenario::{
+use super::{
     BestPossible, Delivery, FIRST_ABOVE_SECOND_MS, PAYLOAD_LEN, Plan, REDUCTION_PERCENT, RISE_OF_THE_FAST_MS,
     RunFigures, RunRecord, Simulated, Totals, WorkerRecord, overall_ms, stable_phase,
 };
+use crate::LoadgenError;
+use crate::number::{brief, count, fixed, optional};
+use crate::report::chart::{Drawing, Figure};
+use crate::report::files::{create_directory, file_name, write_csv, write_json};
+use crate::report::model::{Block, Cell, Report, Section, Table, Tone};
+use crate::report::origin::Origin;
+use crate::report::{LATE_MS, html, text};
 use crate::statistics::{Summary, median};
+use trace::RunTrace;
 
 /// Collects runs as they end.
 pub(crate) struct ScenarioReport<'a> {
@@ -41,7 +47,7 @@ pub(super) struct Run {
     pub(super) figures: RunFigures,
     /// Trace for figures, if files are written.
     #[serde(skip)]
-    pub(super) trace: Option<RunTrace>,
+    trace: Option<RunTrace>,
 }
 
 impl<'a> ScenarioReport<'a> {
@@ -76,7 +82,7 @@ impl<'a> ScenarioReport<'a> {
     /// Prints all runs side by side and writes the summary and the page.
     pub(crate) fn finish(self, plan: &Plan) -> Result<(), LoadgenError> {
         if let Some(directory) = &self.directory {
-            write_json(&directory.join("summary.json"), &scenario_json::summary(plan, &self.runs, &self.simulated))?;
+            write_json(&directory.join("summary.json"), &json::summary(plan, &self.runs, &self.simulated))?;
             html::write(directory, &report(plan, &self.runs, &self.simulated))?;
         }
         let title = format!("latency of all messages in ms{}", medians_of(plan, ", medians of"));
@@ -99,13 +105,13 @@ pub(super) fn report(plan: &Plan, runs: &[Run], simulated: &[(String, Simulated)
             .with_all(warnings(runs))
             .with(overview(plan, runs, simulated))
             .with_all((plan.runs > 1).then(|| format!("{}.", medians_of(plan, "Medians of"))))
-            .with(scenario_charts::mean_latency(plan, runs)),
+            .with(charts::mean_latency(plan, runs)),
     ];
     sections.extend(claims(plan, &shown).map(|claims| Section::new("The thesis' claims").with(claims)));
     // The thesis' policy first, as it is the only one in the thesis' figures.
     let (proposed, others): (Vec<&Run>, Vec<&Run>) = shown.into_iter().partition(|run| run.policy == "thesis_score");
     for run in proposed.into_iter().chain(others) {
-        sections.push(run_section(plan, run).with_all(scenario_charts::of_policy(plan, run)));
+        sections.push(run_section(plan, run).with_all(charts::of_policy(plan, run)));
     }
     let files = "Each message of each run is a row of POLICY-runN.csv; all figures are in summary.json.".to_owned();
     sections.push(Section::new("Runs").with(runs_table(runs)).with(files));
@@ -241,7 +247,7 @@ fn run_section(plan: &Plan, run: &Run) -> Section {
     if plan.worker_command.is_none() {
         late += &format!("; workers woke late by {wake_up:.2} ms (p99), which is left out");
     }
-    let stable = scenario_charts::has_stable_phase(plan).then(|| stable_phase_table(plan, run));
+    let stable = charts::has_stable_phase(plan).then(|| stable_phase_table(plan, run));
     Section::new(&format!("{}, run {} of {}", run.policy, run.number, plan.runs))
         .with(table)
         .with_all(stable)
@@ -412,8 +418,15 @@ const BEST_MS: f64 = 10.0;
 mod tests {
     use tempfile::TempDir;
 
-    use super::super::sample;
     use super::*;
+    use crate::run::report::sample::{read, shown};
+
+    #[test]
+    #[ignore = "writes target/report, to be looked at: .ci/report_check does"]
+    fn samples_can_be_looked_at() {
+        let (plan, runs) = sample::thesis_runs();
+        html::write(&shown("scenario"), &report(&plan, &runs, &[])).unwrap();
+    }
 
     #[test]
     fn the_thesis_figures_and_tables_have_its_numbers_and_values() {
@@ -429,11 +442,11 @@ mod tests {
             ("table-8-stable-phase-thesis_score.svg", &["34.8", "199"]),
             ("round_robin-messages-per-second.svg", &[]),
         ] {
-            let svg = sample::read(&directory, name);
+            let svg = read(&directory, name);
             roxmltree::Document::parse(&svg).expect(name);
             values.iter().for_each(|value| assert!(svg.contains(value), "{name}: {value}"));
         }
-        let html = sample::read(&directory, "report.html");
+        let html = read(&directory, "report.html");
         for text in ["Figure 44", "Table 7", "≤ 98 %", "≤ 19.3 ms", "Medians of 2 runs", "4,664.1"] {
             assert!(html.contains(text), "{text}");
         }
@@ -449,7 +462,7 @@ mod tests {
         runs[2].figures.best_possible.as_made = Summary::of(&[12.0]);
         let directory = TempDir::new().unwrap();
         html::write(directory.path(), &report(&plan, &runs, &[])).unwrap();
-        let html = sample::read(&directory, "report.html");
+        let html = read(&directory, "report.html");
         for text in ["late, by up to 7.2 ms (p99) in random, run 2", "a mean of 12 ms in round_robin, run 1"] {
             let banner =
                 html.split("banner warning").skip(1).any(|banner| banner.split("</p>").next().unwrap().contains(text));

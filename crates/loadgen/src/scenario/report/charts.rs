@@ -5,12 +5,12 @@
 
 use tenbin_simulator::Arrivals;
 
-use super::chart::{Axis, Bar, Figure, Group, Ink, Mark, Scale, Shape, Stroke, Zone};
-use super::charts::{Frame, Label};
-use super::files::file_name;
-use super::scenario::Run;
-use super::scenario_trace::RunTrace;
+use super::Run;
+use super::trace::RunTrace;
 use crate::number::fixed;
+use crate::report::chart::{Axis, Bar, Figure, Group, Ink, Mark, Scale, Shape, Stroke, Zone};
+use crate::report::charts::{Frame, Label};
+use crate::report::files::file_name;
 use crate::scenario::{Plan, STABLE_PHASE, SubscriberFigures, overall_ms, stable_phase};
 use crate::statistics::Summary;
 

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::chart::{Axis, Figure, Ink, Mark, Scale, Stroke, Zone};
-use super::charts::{Frame, LEAST_MS, Label};
-use super::files::{create_directory, file_name, write_csv, write_json};
-use super::model::{Block, Cell, Report, Section, Table, Tone};
-use super::origin::Origin;
-use super::{LATE_MS, html, text};
+use super::{Arrival, GOAL_MEAN, PHASES, SlowArgs, SlowFigures, published};
 use crate::LoadgenError;
 use crate::number::{brief, count, fixed, ms, optional};
-use crate::scenario::slow::{Arrival, GOAL_MEAN, PHASES, SlowArgs, SlowFigures, published};
+use crate::report::chart::{Axis, Figure, Ink, Mark, Scale, Stroke, Zone};
+use crate::report::charts::{Frame, LEAST_MS, Label};
+use crate::report::files::{create_directory, file_name, write_csv, write_json};
+use crate::report::model::{Block, Cell, Report, Section, Table, Tone};
+use crate::report::origin::Origin;
+use crate::report::{LATE_MS, html, text};
 
 /// Prints the plan.
 pub(crate) fn print_head(out: &mut dyn Write, args: &SlowArgs) -> Result<(), LoadgenError> {
@@ -231,7 +231,7 @@ fn summary(args: &SlowArgs, found: &[SlowFigures]) -> Value {
 
 fn size_value(found: &SlowFigures) -> Value {
     let ms = |time: Option<Duration>| time.map(|time| time.as_secs_f64() * 1e3);
-    let phase = |name: &&str, phase: &Option<crate::scenario::slow::PhaseLatency>| {
+    let phase = |name: &&str, phase: &Option<super::PhaseLatency>| {
         let value = phase.map(|phase| {
             json!({
                 "n": phase.latency.n,

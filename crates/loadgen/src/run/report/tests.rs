@@ -1,23 +1,20 @@
 //! Tests of a run's report on terminal and page.
 
-use std::path::PathBuf;
-
 use tempfile::TempDir;
 use tenbin_codec::Secret;
 
-use super::chart::Width;
-use super::model::Tone;
-use super::sample;
-use super::{Compared, comparison, html, run, run_charts, scenario};
+use super::{charts, sample, verdict_of};
+use crate::report::chart::Width;
+use crate::report::model::Tone;
 use crate::run::assertion::Assertions;
-use crate::run::{AudienceOutcome, Latency, Outcome, SubscriberOutcome, Verdict, sample as small};
+use crate::run::{AudienceOutcome, Latency, Outcome, SubscriberOutcome, Verdict, report as run, sample as small};
 
 #[test]
 fn unacknowledged_messages_make_the_verdict_bad() {
     let text = |unacknowledged| {
         let mut outcome = Outcome { unacknowledged, ..sample::stalled_run().0 };
         outcome.verdict = Verdict { expected: 9, received: 9, exact: true, ..Verdict::default() };
-        run::verdict_of(&outcome)
+        verdict_of(&outcome)
     };
     assert_eq!(text(0), (Tone::Good, "All 9 deliveries came, once and in order.".to_owned()));
     let missing = "Messages that are not expected, but missing: 2 never acknowledged.";
@@ -68,24 +65,15 @@ fn a_run_leaves_its_figures_tables_and_rows() {
 #[test]
 #[ignore = "writes target/report, to be looked at: .ci/report_check does"]
 fn samples_can_be_looked_at() {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "../../target".into(), PathBuf::from);
     let (outcome, records) = sample::stalled_run();
     let checks = "p50<100ms,p99<50ms,lost=0".parse::<Assertions>().unwrap().check(&outcome);
-    run::write(&target.join("report/run"), &outcome, Some(&records), &checks).unwrap();
-    let mut fast = outcome.clone();
-    fast.latency = fast.latency.map(|latency| Latency { p50: 0.02, p99: 0.9, ..latency });
-    fast.latency_uncorrected = fast.latency;
-    let compared = [("one broker", &outcome), ("another", &fast)]
-        .map(|(name, outcome)| Compared { name, outcomes: std::slice::from_ref(outcome) });
-    comparison::write(&target.join("report/comparison"), "Brokers", &compared).unwrap();
-    let (plan, runs) = sample::thesis_runs();
-    html::write(&target.join("report/scenario"), &scenario::report(&plan, &runs, &[])).unwrap();
+    run::write(&sample::shown("run"), &outcome, Some(&records), &checks).unwrap();
 }
 
 #[test]
 fn figures_in_the_page_are_well_formed_too() {
     let (outcome, records) = sample::stalled_run();
-    for figure in run_charts::figures(&outcome, Some(&records)) {
+    for figure in charts::figures(&outcome, Some(&records)) {
         for width in [Width::Wide, Width::Narrow] {
             roxmltree::Document::parse(&figure.to_element(width)).expect(&figure.name);
         }
@@ -111,7 +99,7 @@ fn many_subscribers_are_drawn_as_curves() {
     let one = outcome.audiences[0].subscribers[0].clone();
     let many = (0..300).map(|number| SubscriberOutcome { name: format!("many-sub-{number}"), ..one.clone() });
     outcome.audiences[0].subscribers = many.collect();
-    let figures = run_charts::figures(&outcome, Some(&records));
+    let figures = charts::figures(&outcome, Some(&records));
     for figure in figures {
         let svg = figure.to_file();
         assert!(svg.len() < 1_000_000, "{}: {}", figure.name, svg.len());

@@ -1,10 +1,12 @@
 //! Figures of a run.
 
-use super::chart::{Axis, Bar, Bars, Drawing, Figure, Group, Ink, Mark, Plot, Scale, Shape, Stroke, Thinned, Zone};
-use super::charts::{Frame, LEAST_MS, Label, POINTS_MAX, in_steps};
-use super::run::name_of;
-use super::run_csv::{latency_ms, receiver_numbers};
+use super::csv::{latency_ms, receiver_numbers};
+use super::name_of;
 use crate::number;
+use crate::report::chart::{
+    Axis, Bar, Bars, Drawing, Figure, Group, Ink, Mark, Plot, Scale, Shape, Stroke, Thinned, Zone,
+};
+use crate::report::charts::{Frame, LEAST_MS, Label, POINTS_MAX, in_steps};
 use crate::run::{AudienceOutcome, Latency, MessageRecord, Outcome, Second};
 
 /// All figures that have data.

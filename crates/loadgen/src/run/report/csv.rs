@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use super::files::csv_field;
+use crate::report::files::csv_field;
 use crate::run::{MessageRecord, Outcome};
 
 /// Columns: stream with its publisher and topic, number in the stream, receiver, and times.

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::chart::{Ink, Scale, Thinned};
-use super::charts::{Dots, POINTS_MAX};
+use crate::report::chart::{Ink, Scale, Thinned};
+use crate::report::charts::{Dots, POINTS_MAX};
 use crate::scenario::{RunFigures, RunRecord, WorkerRecord};
 
 /// The course of a run. Times are in seconds since the first message was due.

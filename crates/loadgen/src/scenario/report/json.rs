@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tenbin_codec::ReportCarrier;
 use tenbin_simulator::scenario::WorkerKind;
 
-use super::scenario::{Run, means};
+use super::{Run, means};
 use crate::scenario::{Plan, STABLE_PHASE, Simulated, overall_ms, stable_phase};
 use crate::statistics::median;
 
