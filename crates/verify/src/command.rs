@@ -1,105 +1,20 @@
 //! The commands of `tenbin-verify`.
 
 use std::io::{self, Write};
-use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::Setup;
 #[cfg(target_os = "linux")]
 use crate::args::NodeArgs;
-use crate::args::{AwaitPortArgs, CheckArgs, Command, FileArgs, PlanArgs, ProbeArgs, ReportArgs};
+use crate::args::{AwaitPortArgs, CheckArgs, Command, PlanArgs, ProbeArgs, ReportArgs};
 use crate::configs;
+use crate::error::{Error, hint};
+use crate::files::read;
 use crate::groups::Group;
 use crate::leader;
 use crate::library;
 use crate::plan::{Need, Plan, missing, need_of_runtime, support};
-use crate::template::{FAULTS, Mistakes, RUNTIMES, Runtime, Template, suggestion};
-
-/// Error of the command, with its exit code.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// A file cannot be read.
-    #[error("cannot read {}: {error}{}", path.display(), hint(suggestion.as_deref()))]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Reason.
-        error: io::Error,
-        /// Name of a ready verification that is meant.
-        suggestion: Option<String>,
-    },
-    /// A template has mistakes.
-    #[error(transparent)]
-    Mistakes(#[from] Mistakes),
-    /// A file has no such variant.
-    #[error("{file} has no variant {name:?}{}", hint(suggestion.as_deref()))]
-    UnknownVariant {
-        /// The file.
-        file: String,
-        /// Name of the variant.
-        name: String,
-        /// Names that it has.
-        suggestion: Option<String>,
-    },
-    /// A file with recorded outcomes has a mistake.
-    #[error("{}: {reason}", path.display())]
-    Recorded {
-        /// The file.
-        path: PathBuf,
-        /// The mistake, with its place.
-        reason: String,
-    },
-    /// Outcomes of a ready verification have no file to go to.
-    #[error("--record wants one file by its path, as in verifications/{0}.yaml")]
-    NoFileToRecord(String),
-    /// A file of the results cannot be written or read.
-    #[error("results: {}: {error}", path.display())]
-    Results {
-        /// The file.
-        path: PathBuf,
-        /// Reason.
-        error: io::Error,
-    },
-    /// A node is not among the hosts that the command line allows.
-    #[error("node {node} is another host; allow it with --allow-hosts {address}")]
-    NotAllowed {
-        /// Name of the node.
-        node: String,
-        /// Its address.
-        address: IpAddr,
-    },
-    /// The remote end of ssh cannot go on.
-    #[error("node: {0}")]
-    Node(String),
-    /// Clients of a run cannot go on.
-    #[error("{0}")]
-    Agent(String),
-    /// A system did not say which instance leads.
-    #[error("no leader known: {0}")]
-    Probe(String),
-    /// The output cannot be written.
-    #[error("cannot write: {0}")]
-    Output(#[from] io::Error),
-}
-
-fn hint(text: Option<&str>) -> String {
-    text.map_or(String::new(), |text| format!("; {text}"))
-}
-
-impl Error {
-    /// Exit code: 2 for unreadable files and arguments, else 1.
-    pub const fn exit_code(&self) -> u8 {
-        match self {
-            Self::Output(_) | Self::Results { .. } | Self::Probe(_) | Self::Node(_) | Self::Agent(_) => 1,
-            Self::Unreadable { .. }
-            | Self::Mistakes(_)
-            | Self::UnknownVariant { .. }
-            | Self::NotAllowed { .. }
-            | Self::Recorded { .. }
-            | Self::NoFileToRecord(_) => 2,
-        }
-    }
-}
+use crate::template::{FAULTS, RUNTIMES, Runtime, Template, suggestion};
 
 /// Runs a command, with its output to `out`; returns the exit code.
 ///
@@ -163,66 +78,6 @@ pub fn run(command: &Command, setup: &Setup, out: &mut dyn Write) -> Result<u8, 
     Ok(0)
 }
 
-impl FileArgs {
-    /// Plans of all chosen variants, in order.
-    ///
-    /// # Errors
-    /// Unreadable files, mistakes in templates, and unknown variants.
-    pub fn plans(&self) -> Result<Vec<Plan>, Error> {
-        let mut plans = Vec::new();
-        let mut unknown = self.variant.clone();
-        let mut known = Vec::new();
-        for path in &self.files {
-            for template in read(path)? {
-                known.push(template.variant.clone());
-                if !self.variant.is_empty() && !self.variant.contains(&template.variant) {
-                    continue;
-                }
-                unknown.retain(|name| *name != template.variant);
-                let mut plan = Plan::new(&template, self.seed)?;
-                let failed = |(path, error)| Error::Unreadable { path, error, suggestion: None };
-                plan.configs = configs::find(path, &plan.members).map_err(failed)?;
-                plans.push(plan);
-            }
-        }
-        match unknown.pop() {
-            None => Ok(plans),
-            Some(name) => {
-                let file = self.files.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
-                let suggestion = suggestion(&name, known.iter().map(String::as_str));
-                Err(Error::UnknownVariant { file, name, suggestion })
-            }
-        }
-    }
-}
-
-/// Reads a template: a file, or a ready verification by its name.
-///
-/// # Errors
-/// An unreadable file, and mistakes in it.
-pub fn read(path: &Path) -> Result<Vec<Template>, Error> {
-    Ok(Template::read(&path.display().to_string(), &text(path)?)?)
-}
-
-/// Text of a template: a file, or a ready verification by its name.
-///
-/// # Errors
-/// An unreadable file.
-pub(crate) fn text(path: &Path) -> Result<String, Error> {
-    let name = path.to_str().unwrap_or_default();
-    if let Some(ready) = library::at(path) {
-        return Ok(ready.text.to_owned());
-    }
-    match tenbin_kit::files::read_text(path) {
-        Ok(text) => Ok(text),
-        Err(error) => {
-            let is_name = !name.contains(['/', '.']);
-            let suggestion = if is_name { suggestion(name, library::ALL.iter().map(|ready| ready.name)) } else { None };
-            Err(Error::Unreadable { path: path.to_owned(), error, suggestion })
-        }
-    }
-}
-
 fn check_files(files: &[PathBuf], out: &mut dyn Write) -> Result<(), Error> {
     for path in files {
         let mut members = Vec::new();
@@ -281,6 +136,7 @@ fn check_machine(out: &mut dyn Write) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::FileArgs;
 
     fn output(command: &Command) -> Result<String, Error> {
         let mut out = Vec::new();

@@ -3,8 +3,8 @@
 use std::env;
 use std::path::Path;
 
+use crate::line::Line;
 use crate::plan::Instance;
-use crate::systems::Line;
 
 /// Directory of an instance's data in its container.
 pub(crate) const DATA: &str = "/tmp/data";

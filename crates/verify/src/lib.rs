@@ -12,12 +12,15 @@ mod configs;
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "containers need namespaces"))]
 mod docker;
 pub(crate) mod dry_run;
+mod error;
+mod files;
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "control groups are Linux's"))]
 mod groups;
 pub mod judge;
 pub mod kind;
 pub mod leader;
 mod library;
+mod line;
 pub mod plan;
 mod probe;
 mod recorded;
@@ -38,6 +41,7 @@ mod variables;
 pub use args::Command;
 pub use command::run;
 pub use dry_run::dry_run;
+pub use error::Error;
 pub use plan::Plan;
 pub use run::Setup;
 pub use template::{Mistake, Mistakes, Template};

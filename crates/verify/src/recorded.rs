@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::command::Error;
+use crate::error::Error;
 use crate::judge::assertion::Assertion;
 use crate::library;
 use crate::results::{VariantVerdict, Verdict};

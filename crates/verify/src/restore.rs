@@ -6,9 +6,9 @@ use std::{env, fs};
 
 use tenbin_lab::journal::{self, Journal, Undo};
 
-use crate::command::Error;
+use crate::error::Error;
+use crate::line::Programs;
 use crate::results::RunVerdict;
-use crate::runtime::Programs;
 
 /// Opens the journal of a run, whose working files will be in `work`: they are removed even if this program is killed. None
 /// without this program's path, which the second guard needs.

@@ -101,21 +101,11 @@ pub(crate) const FLOORS: [Floors; 22] = [
         "config counters discovery limits route no_dtls dtls owners upstream peers state shared udp thread gateway",
     ),
     floors("crates/store/src", "directory identity sync spool state"),
-    Floors {
-        source: "crates/verify/src",
-        modules: "units judge args burden library kind leader rng template variables groups probe results restore plan docker \
-                  systems relay runtime configs dry_run report command recorded run",
-        upward: &[
-            ("command", "run", "the command starts a run, whose errors are those of the command"),
-            ("docker", "systems", "containers of a system"),
-            ("plan", "dry_run", "a test"),
-            ("report", "command run", "the page has a run's origin"),
-            ("restore", "command runtime", "VerifyError, and the paths of this project's programs"),
-            ("results", "run", "columns of the sampler"),
-            ("systems", "runtime", "the paths of this project's programs"),
-            ("runtime", "run", "a node samples and loads as the controller does"),
-        ],
-    },
+    floors(
+        "crates/verify/src",
+        "units judge args burden library kind leader rng template variables groups probe line error results restore plan docker \
+         systems relay runtime configs dry_run files report recorded run command",
+    ),
     floors("crates/websocket/src", "mask frame violation receiver incoming upgrade outgoing client"),
 ];
 

@@ -13,13 +13,12 @@ use tenbin_loadgen::report::page_alone;
 
 pub(crate) use origin::remember as remember_origin;
 
-use crate::command::Error;
+use crate::error::Error;
 use crate::plan::Plan;
 use crate::results::{
-    Event, InstanceSample, LinkSample, Row, RunVerdict, SocketSample, VariantVerdict, Verdict, read_samples,
-    read_seconds,
+    Event, InstanceSample, LinkSample, Row, RunVerdict, SocketSample, VariantVerdict, Verdict, directory_of,
+    read_samples, read_seconds,
 };
-use crate::run::directory_of;
 
 /// Results of a verification, as read from its directory.
 pub(crate) struct Results {
@@ -52,7 +51,7 @@ struct Run {
 pub(crate) fn write(directories: &[PathBuf], page: &Path) -> Result<(), Error> {
     let results = directories.iter().map(|directory| Results::read(directory)).collect::<Result<Vec<_>, _>>()?;
     let report = page::report(&results);
-    crate::run::write(page, page_alone(&report).as_bytes())
+    crate::results::write(page, page_alone(&report).as_bytes())
 }
 
 impl Results {

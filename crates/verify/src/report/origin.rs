@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use tenbin_loadgen::report::Origin;
 
-use crate::command::Error;
+use crate::error::Error;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Stored {
@@ -34,7 +34,7 @@ pub(crate) fn remember(directory: &Path) -> Result<(), Error> {
     });
     let stored = Stored { command, date, machine, version: version.to_owned(), kernel: kernel.collect() };
     let text = serde_json::to_string_pretty(&stored).expect("it has only texts");
-    crate::run::write(&directory.join("origin.json"), text.as_bytes())
+    crate::results::write(&directory.join("origin.json"), text.as_bytes())
 }
 
 /// Reads the file; without it, the origin is this process.

@@ -4,8 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::{fs, io};
 
-use crate::judge::measured::Measurements as _;
-use crate::run::{Details, Measured};
+use crate::judge::recovery::Second;
 
 const HEAD: &str = "second,sent,published,published_bytes,received,received_bytes,p50_ms,p90_ms,p99_ms,p999_ms,max_ms,ack_p50_ms,ack_p99_ms,lost,refused,connections_lost,reconnects,backlog";
 
@@ -21,10 +20,23 @@ pub(crate) struct Row {
     pub(crate) max_ms: Option<f64>,
 }
 
+/// Figures of a second that only pages and files show, in milliseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Details {
+    pub(crate) p50: Option<f64>,
+    pub(crate) p90: Option<f64>,
+    pub(crate) p999: Option<f64>,
+    pub(crate) max: Option<f64>,
+    pub(crate) ack_p50: Option<f64>,
+    pub(crate) ack_p99: Option<f64>,
+    pub(crate) lost: u64,
+    pub(crate) connections_lost: Option<u64>,
+}
+
 /// Writes the file.
-pub(crate) fn write(path: &Path, measured: &Measured) -> io::Result<()> {
+pub(crate) fn write(path: &Path, seconds: &[Second], details: &[Details]) -> io::Result<()> {
     let mut text = format!("{HEAD}\n");
-    for (number, (second, details)) in measured.seconds().iter().zip(measured.details()).enumerate() {
+    for (number, (second, details)) in seconds.iter().zip(details).enumerate() {
         let ms = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.3}"));
         let p99 = second.p99.map(|p99| p99.secs() * 1e3);
         let Details { p50, p90, p999, max, ack_p50, ack_p99, lost, connections_lost } = *details;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::stage::Stage;
 use crate::groups::Limit;
+use crate::line::Line;
 use crate::plan::{PlannedAction, PlannedTargets, Selection};
 use crate::runtime::{LinkFault, Proc};
-use crate::systems::Line;
 use crate::template::{Fault, InstanceRole};
 
 /// Undo of a change that was made.

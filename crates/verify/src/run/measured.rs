@@ -6,6 +6,7 @@ use tenbin_loadgen::run::{Finished, Latency, Ledger, Outcome, Ticks};
 
 use crate::judge::measured::{Counts, Measurements, Percentiles};
 use crate::judge::recovery::{Second, TICK, Tick};
+use crate::results::Details;
 use crate::units::Time;
 
 /// Nanoseconds of a second.
@@ -19,19 +20,6 @@ pub(crate) struct Measured {
     seconds: Vec<Second>,
     details: Vec<Details>,
     ticks: Vec<Tick>,
-}
-
-/// Figures of a second that only pages and files show, in milliseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Details {
-    pub(crate) p50: Option<f64>,
-    pub(crate) p90: Option<f64>,
-    pub(crate) p999: Option<f64>,
-    pub(crate) max: Option<f64>,
-    pub(crate) ack_p50: Option<f64>,
-    pub(crate) ack_p99: Option<f64>,
-    pub(crate) lost: u64,
-    pub(crate) connections_lost: Option<u64>,
 }
 
 impl Measured {

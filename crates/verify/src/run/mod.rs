@@ -14,7 +14,6 @@ mod schedule;
 mod stage;
 mod steady;
 
-use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -26,20 +25,15 @@ use tenbin_kit::programs::Program;
 use tenbin_loadgen::Drivers;
 use tenbin_loadgen::run::{Fault as Outcome, TestCase, TestSuite};
 
-pub(crate) use measured::{Details, Measured};
-pub(crate) use stage::LOGS;
-
 use crate::args::RunArgs;
-use crate::command::Error;
+use crate::error::Error;
+use crate::line::Programs;
 use crate::plan::{Node, Plan};
 use crate::recorded::{self, Recorded};
-use crate::report;
-use crate::results::{RunVerdict, VariantVerdict, Verdict};
-use crate::runtime::Programs;
+use crate::results::{RunVerdict, VariantVerdict, Verdict, create, directory_of, write};
+use crate::runtime::WORK;
 use crate::template::Runtime;
-
-/// First part of the names of working directories, below that of temporary files.
-pub(crate) const WORK: &str = "tenbin-verify-";
+use crate::{files, report};
 
 /// The program around the command.
 #[derive(Debug, Clone)]
@@ -79,7 +73,7 @@ pub(crate) fn run(args: &RunArgs, setup: &Setup, out: &mut dyn Write) -> Result<
     create(&directory)?;
     for (number, path) in args.file.files.iter().enumerate() {
         let name = if number == 0 { "template.yaml".to_owned() } else { format!("template-{}.yaml", number + 1) };
-        write(&directory.join(name), crate::command::text(path)?.as_bytes())?;
+        write(&directory.join(name), files::text(path)?.as_bytes())?;
     }
     let is_interrupted = Arc::new(AtomicBool::new(false));
     watch_interrupts(Arc::clone(&is_interrupted));
@@ -119,11 +113,6 @@ fn records(args: &RunArgs) -> Result<Vec<Recorded>, Error> {
         return Err(Error::NoFileToRecord(files[0].display().to_string()));
     }
     files.iter().map(|path| Recorded::beside(path)).collect()
-}
-
-/// Directory of one run within the results.
-pub(crate) fn directory_of(results: &Path, variant: &str, number: u32) -> PathBuf {
-    results.join(if number == 1 { variant.to_owned() } else { format!("{variant}-{number}") })
 }
 
 fn one_run(
@@ -273,12 +262,4 @@ fn junit(verdict: &Verdict, seconds: f64) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     suite.write(&mut bytes)?;
     Ok(bytes)
-}
-
-fn create(directory: &Path) -> Result<(), Error> {
-    fs::create_dir_all(directory).map_err(|error| Error::Results { path: directory.to_owned(), error })
-}
-
-pub(crate) fn write(path: &Path, content: &[u8]) -> Result<(), Error> {
-    fs::write(path, content).map_err(|error| Error::Results { path: path.to_owned(), error })
 }

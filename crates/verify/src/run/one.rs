@@ -14,17 +14,17 @@ use super::faults::Faults;
 use super::load;
 use super::measured::Measured;
 use super::sampler::Sampler;
-use super::stage::{self, Stage};
+use super::stage::Stage;
 use super::steady::Steady;
 use crate::judge::figure::Figure;
-use crate::judge::measured::Figures;
+use crate::judge::measured::{Figures, Measurements as _};
 use crate::judge::windows::{Phase, windows};
+use crate::line::Line;
 use crate::plan::Plan;
 use crate::results::{self, Event, RunVerdict};
-use crate::runtime::{FILES, Processes, Site, World};
+use crate::runtime::{FILES, LOGS, Processes, Site, World};
 #[cfg(target_os = "linux")]
 use crate::runtime::{Namespaces, Nodes};
-use crate::systems::Line;
 use crate::template::{Role, Runtime, WarmUp};
 use crate::units::{Rate, Time};
 
@@ -77,7 +77,7 @@ fn remove_empty(files: &Path) {
 }
 
 async fn attempt(setup: &Setup, plan: &Plan, place: &Place<'_>) -> Result<RunVerdict, String> {
-    let logs = place.directory.join(stage::LOGS);
+    let logs = place.directory.join(LOGS);
     fs::create_dir_all(&logs).map_err(|error| format!("cannot create {}: {error}", logs.display()))?;
     let write = |name: &str, content: &str| {
         let path = place.directory.join(name);
@@ -307,7 +307,7 @@ fn verdict(
             is_vacuous.then(|| "no message was acknowledged in all of the measurement; see the logs".to_owned())
         }
     };
-    results::write_seconds(&place.directory.join("seconds.csv"), &measured)
+    results::write_seconds(&place.directory.join("seconds.csv"), measured.seconds(), measured.details())
         .map_err(|error| format!("cannot write the results: {error}"))?;
     Ok(verdict)
 }

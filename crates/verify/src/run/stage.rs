@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::line::Line;
 use crate::plan::{Client, ConfigFile, Instance, Plan};
 use crate::runtime::{Proc, World};
-use crate::systems::{self, Line, Place, ReadyWhen, Startup};
+use crate::systems::{self, Place, ReadyWhen, Startup};
 use crate::template::{Fault, InstanceRole, Runtime, StartBy};
 use crate::variables;
 use tenbin_loadgen::drivers;
@@ -24,9 +25,6 @@ const LOOK: Duration = Duration::from_millis(20);
 const NOTICE: u32 = 100;
 /// Time that an instance has to end by itself at the end of a run.
 const GRACE: Duration = Duration::from_secs(5);
-
-/// Directory of the logs, in the results of a run.
-pub(crate) const LOGS: &str = "logs";
 
 /// The running systems and clients of a run. Actions use it from several threads.
 pub(crate) struct Stage {

@@ -15,8 +15,8 @@ use tenbin_lab::journal::Undo;
 use super::{Output, Proc, Processes, Site, World};
 use crate::docker::{self, Run};
 use crate::groups::Group;
+use crate::line::Line;
 use crate::plan::{Instance, Plan};
-use crate::systems::Line;
 use crate::template::StartBy;
 
 /// Most time from the start of a container to its first process, and from SIGKILL to its end.

@@ -9,8 +9,8 @@ use tenbin_lab::journal::{Entry, Journal, Undo};
 
 use super::Site;
 use crate::groups::{CONTROLLERS, Group, Home, Limit, SUBTREE, TOOL};
+use crate::line::Line;
 use crate::plan::Plan;
-use crate::systems::Line;
 use crate::template::Fault;
 
 /// Limits of a run.

@@ -26,32 +26,16 @@ pub(crate) use nodes::Nodes;
 pub(crate) use processes::Processes;
 
 use crate::groups::Limit;
-use crate::systems::Line;
+use crate::line::{Line, Programs};
+
+/// First part of the names of working directories, below that of temporary files.
+pub(crate) const WORK: &str = "tenbin-verify-";
+
+/// Directory of the logs, in the results of a run.
+pub(crate) const LOGS: &str = "logs";
 
 /// Directory for files that instances and clients leave, in the results of a run.
 pub(crate) const FILES: &str = "files";
-
-/// Paths of this project's programs on a machine.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Programs {
-    /// This program, which also is the lab's helper, the agent of a client and the load of a fault.
-    pub(crate) verify: PathBuf,
-    /// The broker; empty if it is not installed.
-    pub(crate) tenbin: PathBuf,
-}
-
-impl Programs {
-    /// The command line of this program with `arguments`.
-    pub(crate) fn verify<A: Into<String>>(&self, arguments: impl IntoIterator<Item = A>) -> Line {
-        Line::new(self.verify.display().to_string(), arguments)
-    }
-
-    /// This program as the helper of a lab.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn helper(&self) -> tenbin_lab::Helper {
-        tenbin_lab::Helper::new(self.verify.display().to_string(), &["guard"])
-    }
-}
 
 /// Surroundings of a run on this machine.
 pub(crate) struct Site<'a> {

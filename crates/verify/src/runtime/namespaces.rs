@@ -11,11 +11,12 @@ use tenbin_lab::{Command, Disk, Impairment, Lab, Machine, Process, Rate, Shape, 
 
 use super::containers::Containers;
 use super::limits::Limits;
-use super::{LinkCount, LinkFault, Output, Proc, Programs, Site, Usage, World, directories_here};
+use super::{LinkCount, LinkFault, Output, Proc, Site, Usage, World, directories_here};
 use crate::groups::Limit;
+use crate::line::{Line, Programs};
 use crate::plan::Plan;
 use crate::relay;
-use crate::systems::{Line, port};
+use crate::systems::port;
 
 /// A lab, and containers as its guests.
 pub(crate) struct Namespaces {

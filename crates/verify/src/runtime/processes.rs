@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use super::{Output, Proc, Programs, Site, World, directories_here};
-use crate::systems::Line;
+use super::{Output, Proc, Site, World, directories_here};
+use crate::line::{Line, Programs};
 
 /// Processes of this machine.
 pub(crate) struct Processes {

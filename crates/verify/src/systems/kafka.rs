@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Line, Place, ReadyWhen, Startup, System, probe};
+use super::{Place, ReadyWhen, Startup, System, probe};
+use crate::line::{Line, Programs};
 use crate::plan::Instance;
 use tenbin_loadgen::drivers::installed;
 
@@ -36,7 +37,7 @@ impl System for Kafka {
         })
     }
 
-    fn probe(&self, instances: &[&Instance], programs: &crate::runtime::Programs) -> Option<Line> {
+    fn probe(&self, instances: &[&Instance], programs: &Programs) -> Option<Line> {
         Some(probe(instances, programs))
     }
 }

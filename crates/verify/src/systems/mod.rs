@@ -15,12 +15,10 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
 use crate::docker;
 use crate::kind::Kind;
+use crate::line::{Line, Programs};
 use crate::plan::Instance;
-use crate::runtime::Programs;
 use crate::template::{Ready, StartBy};
 use crate::variables;
 
@@ -102,40 +100,6 @@ pub(crate) enum ReadyWhen {
     Line(String),
     /// This command ends with exit code 0. It is started again until then.
     Command(Line),
-}
-
-/// A command line.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Line {
-    /// The program: a path, or a name in `PATH`.
-    pub(crate) program: String,
-    /// Its arguments.
-    pub(crate) arguments: Vec<String>,
-    /// Additional environment variables.
-    pub(crate) environment: Vec<(String, String)>,
-}
-
-impl Line {
-    /// A program with its arguments.
-    pub(crate) fn new<A: Into<String>>(program: impl Into<String>, arguments: impl IntoIterator<Item = A>) -> Self {
-        let arguments = arguments.into_iter().map(Into::into).collect();
-        Self { program: program.into(), arguments, environment: Vec::new() }
-    }
-
-    /// The same command on these processors only; on all if there are none.
-    pub(crate) fn on(self, cpus: &[u16]) -> Self {
-        if cpus.is_empty() {
-            return self;
-        }
-        let cpus = cpus.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
-        let pinned = ["-c".to_owned(), cpus, self.program].into_iter().chain(self.arguments);
-        Self { environment: self.environment, ..Self::new("taskset", pinned) }
-    }
-
-    /// A line for the shell.
-    pub(crate) fn shell(line: impl Into<String>) -> Self {
-        Self::new("/bin/sh", ["-c".to_owned(), line.into()])
-    }
 }
 
 /// The system of a kind.

@@ -1,6 +1,7 @@
 //! Eclipse Mosquitto.
 
-use super::{Line, Place, ReadyWhen, Startup, System};
+use super::{Place, ReadyWhen, Startup, System};
+use crate::line::Line;
 
 /// Mosquitto with its defaults: anonymous clients and a private listener are the only settings, and a user that exists
 /// in a namespace.

@@ -1,6 +1,7 @@
 //! NATS, with and without JetStream.
 
-use super::{Line, Place, ReadyWhen, Startup, System, probe};
+use super::{Place, ReadyWhen, Startup, System, probe};
+use crate::line::{Line, Programs};
 use crate::plan::Instance;
 use tenbin_loadgen::drivers::installed;
 
@@ -24,7 +25,7 @@ impl System for Jetstream {
         Ok(startup(place, rest, jetstream))
     }
 
-    fn probe(&self, instances: &[&Instance], programs: &crate::runtime::Programs) -> Option<Line> {
+    fn probe(&self, instances: &[&Instance], programs: &Programs) -> Option<Line> {
         Some(probe(instances, programs))
     }
 }

@@ -1,7 +1,8 @@
 //! Any program that the template starts by a command, or as a container.
 
-use super::{Line, Place, ReadyWhen, Startup, System, filled};
+use super::{Place, ReadyWhen, Startup, System, filled};
 use crate::kind::Protocol;
+use crate::line::Line;
 use crate::template::StartBy;
 
 /// A command or an image of the template.

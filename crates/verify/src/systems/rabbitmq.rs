@@ -1,6 +1,7 @@
 //! RabbitMQ with its MQTT plug-in.
 
-use super::{Line, Place, ReadyWhen, Startup, System};
+use super::{Place, ReadyWhen, Startup, System};
+use crate::line::Line;
 
 /// RabbitMQ of the distribution, with separate files, data and ports.
 pub(super) struct Rabbitmq;

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::{Line, Place, ReadyWhen, startup};
+use super::{Place, ReadyWhen, startup};
+use crate::line::Line;
 use crate::plan::{Instance, Plan};
 use crate::template::Template;
 

@@ -1,6 +1,7 @@
 //! This project's broker.
 
-use super::{Line, Place, ReadyWhen, Startup, System};
+use super::{Place, ReadyWhen, Startup, System};
+use crate::line::Line;
 
 /// This project's broker, with its defaults and the template's settings.
 pub(super) struct Tenbin;

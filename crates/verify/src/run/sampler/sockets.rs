@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use super::rounded;
 use super::ss::{self, Socket};
+use crate::line::Line;
 use crate::results::SocketSample;
 use crate::run::stage::Stage;
-use crate::systems::Line;
 
 /// Prints the connections of a machine for each line of its input, and the line after them.
 const SCRIPT: &str = "command -v ss >/dev/null || { echo 'ss is not installed: it is part of iproute2' >&2; exit 1; }

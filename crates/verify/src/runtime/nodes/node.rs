@@ -22,8 +22,9 @@ use tenbin_loadgen::run::Secret;
 use super::logs::{self, Logs};
 use super::wire::{Call, Directories, Numbered, Said, Signal, Started, bytes_of, text_of, write_line};
 use super::{relay, ssh, trunk};
+use crate::line::Programs;
 use crate::plan::{Machine, Plan, missing};
-use crate::runtime::{Namespaces, Proc, Programs, Site, World, processors_here};
+use crate::runtime::{Namespaces, Proc, Site, World, processors_here};
 
 /// Pause between two looks at the logs, and between two at the controller's silence.
 const LOOK: Duration = Duration::from_millis(50);
@@ -122,7 +123,7 @@ fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), S
 fn restore_leftovers() {
     let entries = fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
     let is_run = |path: &PathBuf| {
-        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(crate::run::WORK)) && path.is_dir()
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(crate::runtime::WORK)) && path.is_dir()
     };
     for work in entries.map(|entry| entry.path()).filter(is_run) {
         if journal::left_over(&work).is_ok_and(|left| left > 0) {
@@ -249,7 +250,7 @@ impl Node {
         let tenbin = tenbin.and_then(|hash| Some(verify.parent()?.join(ssh::name(Program::Tenbin, &hash))));
         let programs = Programs { verify, tenbin: tenbin.unwrap_or_default() };
         let making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
-        let work = tempfile::Builder::new().prefix(crate::run::WORK).tempdir();
+        let work = tempfile::Builder::new().prefix(crate::runtime::WORK).tempdir();
         let work = work.map_err(|error| format!("cannot create a directory for the run: {error}"))?;
         // The journal is in the directory that it removes: its last undo takes itself away.
         let journal = crate::restore::journal(Some(&programs), work.path(), work.path())?;

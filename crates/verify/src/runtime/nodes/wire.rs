@@ -10,9 +10,9 @@ use serde_json::Value;
 use tenbin_loadgen::run::Secret;
 
 use crate::groups::Limit;
+use crate::line::{Line, Programs};
 use crate::plan::Plan;
-use crate::runtime::{LinkFault, Programs};
-use crate::systems::Line;
+use crate::runtime::LinkFault;
 
 /// A call of the controller. All but [`Call::Alive`] are answered by their numbers.
 #[derive(Debug, Serialize, Deserialize)]

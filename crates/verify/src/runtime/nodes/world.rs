@@ -21,10 +21,9 @@ use super::ssh::{self, Ssh};
 use super::token;
 use super::wire::{Call, Directories, Started, bytes_of, text_of};
 use crate::groups::Limit;
+use crate::line::{Line, Programs};
 use crate::plan::{self, Plan};
-use crate::run::LOGS;
-use crate::runtime::{FILES, LinkCount, LinkFault, Output, Proc, Programs, Site, World};
-use crate::systems::Line;
+use crate::runtime::{FILES, LOGS, LinkCount, LinkFault, Output, Proc, Site, World};
 
 /// The nodes of a run.
 pub(crate) struct Nodes {
