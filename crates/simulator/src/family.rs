@@ -2,72 +2,36 @@
 
 use std::str::FromStr;
 
-/// The difficulty of a scenario.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
-    /// Speeds that differ by up to a factor of twenty.
-    MixedSpeeds,
-    /// Work that differs from message to message: exponential, lognormal, Pareto, a few very long messages.
-    HeavyTails,
-    /// Workers that become slower or faster for good.
-    Steps,
-    /// Workers that stand still for a moment.
-    Pauses,
-    /// Workers that leave or die, and unknown ones that join.
-    Churn,
-    /// Messages in bursts.
-    Bursts,
-    /// Workers that are slow for a few seconds, again and again.
-    NoisyNeighbours,
-    /// Workers at network delays of up to 50 ms.
-    FarWorkers,
-    /// Rare reports, of which some are missing.
-    IrregularReports,
-    /// Workers with one to eight threads.
-    Threads,
-    /// Workers that finish several messages in the time of one.
-    Batchers,
-    /// Two classes of messages, one of them long.
-    WorkClasses,
-    /// Hundreds of workers.
-    Hundreds,
-}
-
-impl Family {
-    /// All of them.
-    pub const ALL: [Self; 13] = [
-        Self::MixedSpeeds,
-        Self::HeavyTails,
-        Self::Steps,
-        Self::Pauses,
-        Self::Churn,
-        Self::Bursts,
-        Self::NoisyNeighbours,
-        Self::FarWorkers,
-        Self::IrregularReports,
-        Self::Threads,
-        Self::Batchers,
-        Self::WorkClasses,
-        Self::Hundreds,
-    ];
-
-    /// The name in arguments and tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::MixedSpeeds => "mixed_speeds",
-            Self::HeavyTails => "heavy_tails",
-            Self::Steps => "steps",
-            Self::Pauses => "pauses",
-            Self::Churn => "churn",
-            Self::Bursts => "bursts",
-            Self::NoisyNeighbours => "noisy_neighbours",
-            Self::FarWorkers => "far_workers",
-            Self::IrregularReports => "irregular_reports",
-            Self::Threads => "threads",
-            Self::Batchers => "batchers",
-            Self::WorkClasses => "work_classes",
-            Self::Hundreds => "hundreds",
-        }
+named! {
+    /// The difficulty of a scenario.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Family {
+        /// Speeds that differ by up to a factor of twenty.
+        MixedSpeeds = "mixed_speeds",
+        /// Work that differs from message to message: exponential, lognormal, Pareto, a few very long messages.
+        HeavyTails = "heavy_tails",
+        /// Workers that become slower or faster for good.
+        Steps = "steps",
+        /// Workers that stand still for a moment.
+        Pauses = "pauses",
+        /// Workers that leave or die, and unknown ones that join.
+        Churn = "churn",
+        /// Messages in bursts.
+        Bursts = "bursts",
+        /// Workers that are slow for a few seconds, again and again.
+        NoisyNeighbours = "noisy_neighbours",
+        /// Workers at network delays of up to 50 ms.
+        FarWorkers = "far_workers",
+        /// Rare reports, of which some are missing.
+        IrregularReports = "irregular_reports",
+        /// Workers with one to eight threads.
+        Threads = "threads",
+        /// Workers that finish several messages in the time of one.
+        Batchers = "batchers",
+        /// Two classes of messages, one of them long.
+        WorkClasses = "work_classes",
+        /// Hundreds of workers.
+        Hundreds = "hundreds",
     }
 }
 

@@ -5,7 +5,7 @@ use hdrhistogram::Histogram;
 use crate::{plan::Plan, simulation::Delivery};
 
 /// Figures of one policy in one scenario, over all seeds.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Figures {
     /// From arrival at the broker until a worker takes the message out of its queue.
     pub waiting: Times,
@@ -52,22 +52,9 @@ pub struct Times {
 }
 
 impl Figures {
-    pub(crate) fn new() -> Self {
-        Self {
-            waiting: Times::default(),
-            sojourn: Times::default(),
-            unfinished: 0,
-            in_time: 0,
-            messages: 0,
-            others: Times::default(),
-            means_ms: Vec::new(),
-            workers: Vec::new(),
-        }
-    }
-
     /// Figures of one run.
     pub(crate) fn of(plan: &Plan<'_>, deliveries: &[Delivery]) -> Self {
-        let mut figures = Self { workers: vec![WorkerFigures::default(); plan.workers.len()], ..Self::new() };
+        let mut figures = Self { workers: vec![WorkerFigures::default(); plan.workers.len()], ..Self::default() };
         let loud = plan.scenario.loud.map(|_| plan.scenario.publishers.get());
         for (number, (message, delivery)) in plan.messages.iter().zip(deliveries).enumerate() {
             figures.messages += 1;

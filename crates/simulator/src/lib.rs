@@ -13,6 +13,24 @@
 //! A [`Scenario`] is a TOML file; `docs/SIMULATOR.md` has all its keys.
 #![forbid(unsafe_code)]
 
+/// Declares an enum whose variants have names.
+macro_rules! named {
+    ($(#[$of:meta])* pub enum $enum:ident { $($(#[$one:meta])* $variant:ident = $name:literal,)* }) => {
+        $(#[$of])*
+        pub enum $enum { $($(#[$one])* $variant,)* }
+
+        impl $enum {
+            /// All of them.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$variant),*];
+
+            /// The name in arguments and tables.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+        }
+    };
+}
+
 mod args;
 mod arrivals;
 mod central_queue;

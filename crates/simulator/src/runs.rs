@@ -70,8 +70,7 @@ pub fn run_all(cases: &[Case<'_>]) -> Vec<Vec<Figures>> {
     });
     done.sort_by_key(|(index, _)| *index);
 
-    let mut all: Vec<Vec<Figures>> =
-        cases.iter().map(|case| case.choosers.iter().map(|_| Figures::new()).collect()).collect();
+    let mut all: Vec<_> = cases.iter().map(|case| vec![Figures::default(); case.choosers.len()]).collect();
     for (index, figures) in done {
         let job = &jobs[index];
         all[job.case][job.chooser].merge(&figures);

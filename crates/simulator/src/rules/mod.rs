@@ -83,51 +83,29 @@ pub(crate) struct Probe {
     pub(crate) latency_ns: u64,
 }
 
-/// A rule that is no policy of the balancer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Rival {
-    /// `clairvoyant`: knows the work of each message and all pauses in advance. It sends a message at once to the worker
-    /// that can begin with it first.
-    Clairvoyant,
-    /// `c3`: cubic replica selection (Suresh et al., NSDI 2015). Acknowledgements tell it queue and service time.
-    C3,
-    /// `shortest_expected_delay`: outstanding messages × service time, which acknowledgements tell.
-    ShortestExpectedDelay,
-    /// `prequal`: probes for requests in flight and latency (Wydrowski et al., NSDI 2024).
-    Prequal,
-    /// `pull`: a queue of the group. A client with nothing in flight takes up to 50 messages, as at `HiveMQ` CE.
-    Pull,
-    /// `join_idle_queue`: an idle worker, or else a random one (Lu et al., 2011).
-    JoinIdleQueue,
-    /// `early_binding`: `adaptive` with `late_binding = false`.
-    EarlyBinding,
+named! {
+    /// A rule that is no policy of the balancer.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Rival {
+        /// `clairvoyant`: knows the work of each message and all pauses in advance. It sends a message at once to the worker
+        /// that can begin with it first.
+        Clairvoyant = "clairvoyant",
+        /// `c3`: cubic replica selection (Suresh et al., NSDI 2015). Acknowledgements tell it queue and service time.
+        C3 = "c3",
+        /// `shortest_expected_delay`: outstanding messages × service time, which acknowledgements tell.
+        ShortestExpectedDelay = "shortest_expected_delay",
+        /// `prequal`: probes for requests in flight and latency (Wydrowski et al., NSDI 2024).
+        Prequal = "prequal",
+        /// `pull`: a queue of the group. A client with nothing in flight takes up to 50 messages, as at `HiveMQ` CE.
+        Pull = "pull",
+        /// `join_idle_queue`: an idle worker, or else a random one (Lu et al., 2011).
+        JoinIdleQueue = "join_idle_queue",
+        /// `early_binding`: `adaptive` with `late_binding = false`.
+        EarlyBinding = "early_binding",
+    }
 }
 
 impl Rival {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::Clairvoyant,
-        Self::C3,
-        Self::ShortestExpectedDelay,
-        Self::Prequal,
-        Self::Pull,
-        Self::JoinIdleQueue,
-        Self::EarlyBinding,
-    ];
-
-    /// The name in arguments and tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Clairvoyant => "clairvoyant",
-            Self::C3 => "c3",
-            Self::ShortestExpectedDelay => "shortest_expected_delay",
-            Self::Prequal => "prequal",
-            Self::Pull => "pull",
-            Self::JoinIdleQueue => "join_idle_queue",
-            Self::EarlyBinding => "early_binding",
-        }
-    }
-
     pub(crate) fn rule<'a>(self, plan: &'a Plan<'a>, is_acknowledged: bool) -> Box<dyn Rule + 'a> {
         let (workers, seed) = (plan.workers.len(), plan.picks_seed);
         match self {

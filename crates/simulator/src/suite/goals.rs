@@ -15,45 +15,32 @@ pub struct Goal {
     pub at_most: f64,
 }
 
-/// A figure of a policy in a scenario.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Figure {
-    /// Mean waiting time.
-    Mean,
-    /// 99th percentile of the waiting time.
-    P99,
-    /// Mean waiting time of messages 500 to 999 at the worker where they wait longest.
-    StableMean,
-    /// Longest waiting time of messages 500 to 999.
-    StableMax,
-    /// Share of the messages, in %, that goes to the last worker.
-    Share,
-    /// Mean waiting time, as a percentage of that with round robin.
-    OfRoundRobin,
-    /// Share of the messages, in %, that no worker began with before they expired.
-    Late,
-    /// Mean waiting time of the publishers except the loud one.
-    OthersMean,
-    /// 99th percentile of the waiting time of the publishers except the loud one.
-    OthersP99,
+named! {
+    /// A figure of a policy in a scenario.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Figure {
+        /// Mean waiting time.
+        Mean = "mean, ms",
+        /// 99th percentile of the waiting time.
+        P99 = "p99, ms",
+        /// Mean waiting time of messages 500 to 999 at the worker where they wait longest.
+        StableMean = "worst worker's mean, ms",
+        /// Longest waiting time of messages 500 to 999.
+        StableMax = "worst worker's max, ms",
+        /// Share of the messages, in %, that goes to the last worker.
+        Share = "last worker's share, %",
+        /// Mean waiting time, as a percentage of that with round robin.
+        OfRoundRobin = "mean, % of round robin",
+        /// Share of the messages, in %, that no worker began with before they expired.
+        Late = "not begun in time, %",
+        /// Mean waiting time of the publishers except the loud one.
+        OthersMean = "the others' mean, ms",
+        /// 99th percentile of the waiting time of the publishers except the loud one.
+        OthersP99 = "the others' p99, ms",
+    }
 }
 
 impl Figure {
-    /// Name in the table.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Mean => "mean, ms",
-            Self::P99 => "p99, ms",
-            Self::StableMean => "worst worker's mean, ms",
-            Self::StableMax => "worst worker's max, ms",
-            Self::Share => "last worker's share, %",
-            Self::OfRoundRobin => "mean, % of round robin",
-            Self::Late => "not begun in time, %",
-            Self::OthersMean => "the others' mean, ms",
-            Self::OthersP99 => "the others' p99, ms",
-        }
-    }
-
     /// Value of the figure; `round_robin` are the figures of that policy.
     pub fn value(self, figures: &Figures, round_robin: &Figures) -> f64 {
         let worst = |of: fn(&WorkerFigures) -> f64| figures.workers.iter().map(of).fold(0.0, f64::max);
