@@ -1,6 +1,6 @@
 //! The fate of each message, for any period of a run.
 
-use std::ops::{AddAssign, Range};
+use std::ops::Range;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -61,36 +61,8 @@ pub struct LedgerCounts {
     pub refused_arrived: u64,
 }
 
-impl AddAssign for LedgerCounts {
-    fn add_assign(&mut self, other: Self) {
-        let Self {
-            published,
-            acknowledged,
-            refused,
-            unconfirmed,
-            expected,
-            received,
-            lost,
-            duplicated,
-            out_of_order,
-            unconfirmed_arrived,
-            unconfirmed_missing,
-            refused_arrived,
-        } = other;
-        self.published += published;
-        self.acknowledged += acknowledged;
-        self.refused += refused;
-        self.unconfirmed += unconfirmed;
-        self.expected += expected;
-        self.received += received;
-        self.lost += lost;
-        self.duplicated += duplicated;
-        self.out_of_order += out_of_order;
-        self.unconfirmed_arrived += unconfirmed_arrived;
-        self.unconfirmed_missing += unconfirmed_missing;
-        self.refused_arrived += refused_arrived;
-    }
-}
+sums!(LedgerCounts: published, acknowledged, refused, unconfirmed, expected, received, lost, duplicated, out_of_order,
+      unconfirmed_arrived, unconfirmed_missing, refused_arrived);
 
 /// One stream in a window.
 struct StreamWindow<'a> {
@@ -126,16 +98,14 @@ impl Ledger {
 
     /// Counts of the messages that were due in `window`, in nanoseconds since 1970-01-01 UTC.
     pub fn window(&self, window: Range<u64>) -> LedgerCounts {
-        self.streams_window(window, 0..self.layout.streams())
-    }
-
-    /// Counts of the messages of `stream` that were due in `window`.
-    ///
-    /// # Panics
-    /// If the layout has no such stream.
-    pub fn stream_window(&self, stream: u32, window: Range<u64>) -> LedgerCounts {
-        assert!(stream < self.layout.streams(), "there is no stream {stream}");
-        self.streams_window(window, stream..stream + 1)
+        let mut counts = LedgerCounts::default();
+        for stream in 0..self.layout.streams() {
+            let sent = self.streams.get(&stream);
+            let below = |ns: u64| sent.map_or(0, |sent| self.due.below(&self.layout, stream, sent, ns));
+            let sequences = below(window.start)..below(window.end.max(window.start));
+            counts += self.counts(|_| sequences.clone(), stream..stream + 1);
+        }
+        counts
     }
 
     /// When message `sequence` of `stream` was due, in nanoseconds since 1970-01-01 UTC; `None` if it was never sent.
@@ -167,17 +137,6 @@ impl Ledger {
             u64::from(below(window.end).saturating_sub(below(window.start)))
         };
         (0..self.layout.streams()).map(of).sum()
-    }
-
-    fn streams_window(&self, window: Range<u64>, streams: Range<u32>) -> LedgerCounts {
-        let mut counts = LedgerCounts::default();
-        for stream in streams {
-            let sent = self.streams.get(&stream);
-            let below = |ns: u64| sent.map_or(0, |sent| self.due.below(&self.layout, stream, sent, ns));
-            let sequences = below(window.start)..below(window.end.max(window.start));
-            counts += self.counts(|_| sequences.clone(), stream..stream + 1);
-        }
-        counts
     }
 
     /// Counts of the `sequences` of each of these streams.

@@ -16,6 +16,19 @@
 //! Independent brokers do not forward to each other, so that a stream matches a unit only if both are at the same
 //! broker. In one system each audience is one unit.
 
+/// Implements `+=` for a type of counts. Flags behind `;` are true if both are.
+macro_rules! sums {
+    ($of:ident: $($count:ident),* $(; $($flag:ident),*)?) => {
+        impl std::ops::AddAssign for $of {
+            fn add_assign(&mut self, other: Self) {
+                let Self { $($count,)* $($($flag,)*)? } = other;
+                $(self.$count += $count;)*
+                $($(self.$flag &= $flag;)*)?
+            }
+        }
+    };
+}
+
 mod check;
 mod due_index;
 #[cfg(test)]

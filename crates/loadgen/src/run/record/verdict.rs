@@ -1,7 +1,5 @@
 //! Compares expected with received messages.
 
-use std::ops::AddAssign;
-
 use rustc_hash::FxHashMap;
 
 use super::lane::{Lane, SentStream, SharedLane};
@@ -129,32 +127,6 @@ impl Came {
     }
 }
 
-/// Adds counts; the sum is exact if both verdicts are.
-impl AddAssign for Verdict {
-    fn add_assign(&mut self, other: Self) {
-        let Self {
-            expected,
-            received,
-            lost,
-            duplicated,
-            duplicated_unmarked,
-            to_another_member,
-            out_of_order,
-            unconfirmed,
-            foreign,
-            wrong,
-            exact,
-        } = other;
-        self.expected += expected;
-        self.received += received;
-        self.lost += lost;
-        self.duplicated += duplicated;
-        self.duplicated_unmarked += duplicated_unmarked;
-        self.to_another_member += to_another_member;
-        self.out_of_order += out_of_order;
-        self.unconfirmed += unconfirmed;
-        self.foreign += foreign;
-        self.wrong += wrong;
-        self.exact &= exact;
-    }
-}
+// A sum is exact if both verdicts are.
+sums!(Verdict: expected, received, lost, duplicated, duplicated_unmarked, to_another_member, out_of_order, unconfirmed,
+      foreign, wrong; exact);
