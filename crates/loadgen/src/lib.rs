@@ -59,6 +59,7 @@ mod values;
 use std::io::{self, Write};
 
 use clap::Subcommand;
+use interrupt::unless_interrupted;
 
 pub use error::LoadgenError;
 pub use run::{AgentArgs, Drivers, RunArgs};
@@ -99,16 +100,20 @@ pub fn run(command: Command, drivers: &Drivers) -> Result<(), LoadgenError> {
 pub fn run_to(command: Command, drivers: &Drivers, out: &mut dyn Write) -> Result<(), LoadgenError> {
     // One thread moves all bytes of the load, to leave the other processors to the broker.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(LoadgenError::Runtime)?;
-    let result = match command {
-        Command::Scenario(command) => runtime.block_on(scenario::run_command(*command, out)),
-        Command::Run(args) => match &args.find_rate {
-            Some(bound) if !args.self_test => runtime.block_on(sweep::find_rate(&args, drivers, bound, out)),
-            _ => runtime.block_on(run::command::run(*args, drivers, out)),
-        },
-        Command::Pattern(args) => runtime.block_on(sweep::pattern(args, out)),
-        Command::Compare(args) => runtime.block_on(sweep::compare(*args, out)),
-        Command::Agent(args) => runtime.block_on(run::agents::serve(args, drivers, out)),
-    };
+    let result = runtime.block_on(async {
+        match command {
+            Command::Scenario(command) => unless_interrupted(scenario::run_command(*command, out)).await,
+            Command::Run(args) => match &args.find_rate {
+                Some(bound) if !args.self_test => {
+                    unless_interrupted(sweep::find_rate(&args, drivers, bound, out)).await
+                }
+                _ => run::command::run(*args, drivers, out).await,
+            },
+            Command::Pattern(args) => unless_interrupted(sweep::pattern(&args, out)).await,
+            Command::Compare(args) => unless_interrupted(sweep::compare(&args, out)).await,
+            Command::Agent(args) => run::agents::serve(args, drivers, out).await,
+        }
+    });
     runtime.shutdown_background();
     result
 }

@@ -29,7 +29,7 @@ pub(crate) fn write(out: &mut dyn Write, outcome: &Outcome, checks: &[Check]) ->
         fault: (!check.holds).then(|| Fault::Failure(check.found())),
     };
     let suite = TestSuite {
-        name: "tenbin-loadgen run".to_owned(),
+        name: SUITE.to_owned(),
         cases: checks.iter().map(case).collect(),
         seconds: outcome.seconds,
         output: outcome.notes.join("\n"),
@@ -114,13 +114,9 @@ impl TestCase {
 
 /// Writes a single test case for a run that ended with `error`.
 pub(crate) fn write_error(out: &mut dyn Write, error: &LoadgenError) -> io::Result<()> {
-    let error = escape(&error.to_string());
-    writeln!(out, r#"<?xml version="1.0" encoding="UTF-8"?>"#)?;
-    writeln!(out, r#"<testsuites tests="1" failures="0" errors="1">"#)?;
-    writeln!(out, r#"  <testsuite name="tenbin-loadgen run" tests="1" failures="0" errors="1" skipped="0">"#)?;
-    writeln!(out, r#"    <testcase classname="loadgen.run" name="the run">"#)?;
-    writeln!(out, r#"      <error type="run" message="{error}">{error}</error>"#)?;
-    writeln!(out, "    </testcase>\n  </testsuite>\n</testsuites>")
+    let (class, name) = ("loadgen.run".to_owned(), "the run".to_owned());
+    let case = TestCase { class, name, fault: Some(Fault::Error(error.to_string())), ..TestCase::default() };
+    TestSuite { name: SUITE.to_owned(), cases: vec![case], ..TestSuite::default() }.write(out)
 }
 
 /// Assertions that a broker made no fault. At QoS 1 and 2 it may deliver a message again, but with the DUP flag.
@@ -131,6 +127,8 @@ fn faults(outcome: &Outcome) -> impl Iterator<Item = Assertion> {
         .chain(ours)
         .map(|name| Assertion::equal(Figure::find(name).expect("a figure that there is"), 0.0))
 }
+
+const SUITE: &str = "tenbin-loadgen run";
 
 const FAULTS: [&str; 8] =
     ["lost", "duplicated_unmarked", "to_another_member", "out_of_order", "foreign", "wrong", "not_taken", "unsent"];

@@ -29,7 +29,6 @@ pub use slow::SlowArgs;
 
 use crate::LoadgenError;
 use crate::child_broker::ChildBroker;
-use crate::interrupt::unless_interrupted;
 use crate::progress::Progress;
 use crate::target::RunningBroker;
 use args::OtherScenario;
@@ -39,19 +38,15 @@ use report::ScenarioReport;
 /// Runs the requested scenario.
 pub(crate) async fn run_command(command: ScenarioCommand, out: &mut dyn Write) -> Result<(), LoadgenError> {
     match (command.other, command.shared) {
-        (Some(OtherScenario::Slow(args)), _) => slow::run(args, out).await,
-        (None, Some(args)) => run(args, out).await,
+        (Some(OtherScenario::Slow(args)), _) => slow::run(&args, out).await,
+        (None, Some(args)) => run(&args, out).await,
         (None, None) => Err(LoadgenError::Arguments("which scenario? See --help".to_owned())),
     }
 }
 
 /// Runs the scenario with each requested policy and reports the results.
-async fn run(args: ScenarioArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
-    let plan = Plan::new(&args)?;
-    unless_interrupted(run_all(&args, &plan, out)).await
-}
-
-async fn run_all(args: &ScenarioArgs, plan: &Plan, out: &mut dyn Write) -> Result<(), LoadgenError> {
+async fn run(args: &ScenarioArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
+    let plan = &Plan::new(args)?;
     let mut report = ScenarioReport::start(plan, args.out.as_deref(), out)?;
     for policy in &plan.policies {
         for number in 1..=plan.runs {

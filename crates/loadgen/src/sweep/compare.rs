@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use super::table::{Column, Over, write_table};
 use super::{Case, Sweep, write_page};
 use crate::LoadgenError;
-use crate::interrupt::unless_interrupted;
 use crate::report::write_json;
 use crate::run::conf::Conf;
 use crate::run::figure::FIGURES;
@@ -71,8 +70,8 @@ impl CompareArgs {
 }
 
 /// Runs the load on each broker in turn, repeatedly, and reports medians.
-pub(crate) async fn run(args: CompareArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
-    let cases = unless_interrupted(measure(&args, out)).await?;
+pub(crate) async fn run(args: &CompareArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
+    let cases = measure(args, out).await?;
     write_medians(out, &cases.iter().collect::<Vec<_>>()).map_err(LoadgenError::Print)?;
     let Some(directory) = &args.out else { return Ok(()) };
     write_page(directory, "Comparison", &cases.iter().collect::<Vec<_>>())?;

@@ -8,7 +8,6 @@ use std::io::Write;
 use std::time::Duration;
 
 use crate::LoadgenError;
-use crate::interrupt::unless_interrupted;
 use crate::progress::Progress;
 use crate::run::assertion::{Assertions, Check};
 use crate::run::command::Load;
@@ -16,15 +15,6 @@ use crate::run::{Drivers, ExecuteOptions, Latency, Outcome, Pace, Plan, RunArgs,
 
 /// Prints the highest rate at which `bound` holds for the load of `args`, and all rates that were tried.
 pub(crate) async fn run(
-    args: &RunArgs,
-    drivers: &Drivers,
-    bound: &Assertions,
-    out: &mut dyn Write,
-) -> Result<(), LoadgenError> {
-    unless_interrupted(search(args, drivers, bound, out)).await
-}
-
-async fn search(
     args: &RunArgs,
     drivers: &Drivers,
     bound: &Assertions,

@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use roaring::RoaringBitmap;
+
 use crate::run::{Came, Counters, DueTimes, Layout, Part, Plan, Recorder, RunClock, Stamp, Unsent};
 
 use super::line::{End, Line};
@@ -38,9 +40,7 @@ pub(super) struct Records {
 struct Ended {
     /// One more than the highest number.
     next: u32,
-    /// A bit for each number, and their count.
-    bits: Vec<u64>,
-    count: u64,
+    numbers: RoaringBitmap,
 }
 
 impl Records {
@@ -83,7 +83,7 @@ impl Records {
 
     /// Number of the messages that have ended at their publishers.
     pub(super) fn ended(&self) -> u64 {
-        self.ended.iter().map(|ended| ended.count).sum()
+        self.ended.iter().map(|ended| ended.numbers.len()).sum()
     }
 
     /// Sets the start of the run.
@@ -276,15 +276,9 @@ impl Ended {
         if u64::from(number) > u64::from(self.next) + MOST_UNDER_WAY {
             return Err(format!("messages count from 0, and {} is the next one", self.next));
         }
-        let (word, bit) = (number as usize / 64, 1 << (number % 64));
-        if self.bits.len() <= word {
-            self.bits.resize(word + 1, 0);
-        }
-        if self.bits[word] & bit != 0 {
+        if !self.numbers.insert(number) {
             return Err("the message has its line already".to_owned());
         }
-        self.bits[word] |= bit;
-        self.count += 1;
         let is_highest = number >= self.next;
         self.next = self.next.max(number + 1);
         Ok(is_highest)

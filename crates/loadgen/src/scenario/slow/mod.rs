@@ -23,17 +23,12 @@ use tempfile::TempDir;
 
 use crate::LoadgenError;
 use crate::child_broker::ChildBroker;
-use crate::interrupt::unless_interrupted;
 use crate::progress::Progress;
 use crate::report::create_directory;
 use crate::target::RunningBroker;
 
 /// Runs each size and reports the results.
-pub(crate) async fn run(args: SlowArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
-    unless_interrupted(run_all(&args, out)).await
-}
-
-async fn run_all(args: &SlowArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
+pub(crate) async fn run(args: &SlowArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
     args.check()?;
     report::print_head(out, args)?;
     let mut found = Vec::new();

@@ -18,7 +18,6 @@ use systems::System;
 use super::table::{Column, Over, write_table};
 use super::{Case, Sweep, write_page};
 use crate::LoadgenError;
-use crate::interrupt::unless_interrupted;
 use crate::report::{create_directory, write_json};
 use crate::run::values::qos;
 use crate::run::{Audience, Plan, Publishers, Schedule, Stamp, planning};
@@ -157,11 +156,7 @@ impl fmt::Display for Pattern {
 }
 
 /// Measures each pattern at each QoS on each system and reports them.
-pub(crate) async fn run(args: PatternArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
-    unless_interrupted(run_all(&args, out)).await
-}
-
-async fn run_all(args: &PatternArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
+pub(crate) async fn run(args: &PatternArgs, out: &mut dyn Write) -> Result<(), LoadgenError> {
     let mut systems = Vec::new();
     for system in System::of(args, &args.patterns()).await? {
         let rows = measure(args, &system, out).await?;
