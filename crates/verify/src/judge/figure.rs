@@ -7,73 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::{Rate, Time, trimmed};
 
-/// A figure of a phase.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Figure {
-    /// Acknowledged messages that never came.
-    Lost,
-    /// Further copies.
-    Duplicated,
-    /// Arrivals behind a later message of the same stream.
-    OutOfOrder,
-    /// Messages that were neither acknowledged nor refused.
-    Unconfirmed,
-    /// Messages that the system refused.
-    Refused,
-    /// Lost connections that were established again.
-    Reconnects,
-    /// Longest time in which nothing due was acknowledged.
-    Unavailable,
-    /// Time from the fault's end to normal operation.
-    Recovered,
-    /// Sent messages a second.
-    SentMessages,
-    /// Sent payload bytes a second.
-    SentBytes,
-    /// Published, that is acknowledged, messages a second.
-    PublishedMessages,
-    /// Published payload bytes a second.
-    PublishedBytes,
-    /// Received messages a second.
-    ReceivedMessages,
-    /// Received payload bytes a second.
-    ReceivedBytes,
-    /// Most messages that were due and had not come, at the end of a second.
-    Backlog,
-    /// Median latency from the due time.
-    #[serde(rename = "p50")]
-    P50,
-    /// 90th percentile of the latency.
-    #[serde(rename = "p90")]
-    P90,
-    /// 99th percentile of the latency.
-    #[serde(rename = "p99")]
-    P99,
-    /// 99.9th percentile of the latency.
-    #[serde(rename = "p99.9")]
-    P999,
-    /// Greatest latency.
-    #[serde(rename = "max")]
-    Max,
-    /// Median time to acknowledgement.
-    #[serde(rename = "ack_p50")]
-    AckP50,
-    /// 90th percentile of the time to acknowledgement.
-    #[serde(rename = "ack_p90")]
-    AckP90,
-    /// 99th percentile of the time to acknowledgement.
-    #[serde(rename = "ack_p99")]
-    AckP99,
-    /// 99.9th percentile of the time to acknowledgement.
-    #[serde(rename = "ack_p99.9")]
-    AckP999,
-    /// Greatest time to acknowledgement.
-    #[serde(rename = "ack_max")]
-    AckMax,
-}
-
 /// Unit of a figure's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
@@ -87,34 +20,49 @@ pub enum Unit {
     Bytes,
 }
 
-/// All figures with names, units and descriptions, in the order of `--help`.
-pub(crate) const FIGURES: [(Figure, &str, Unit, &str); 25] = [
-    (Figure::Lost, "lost", Unit::Count, "acknowledged messages that never came"),
-    (Figure::Duplicated, "duplicated", Unit::Count, "further copies"),
-    (Figure::OutOfOrder, "out_of_order", Unit::Count, "arrivals behind a later message of the same stream"),
-    (Figure::Unconfirmed, "unconfirmed", Unit::Count, "messages neither acknowledged nor refused"),
-    (Figure::Refused, "refused", Unit::Count, "messages that the system refused"),
-    (Figure::Reconnects, "reconnects", Unit::Count, "lost connections that were established again"),
-    (Figure::Unavailable, "unavailable", Unit::Time, "longest time in which nothing due was acknowledged"),
-    (Figure::Recovered, "recovered", Unit::Time, "from the fault's end until rate, backlog and p99 are as before"),
-    (Figure::SentMessages, "sent_messages", Unit::Messages, "messages sent, a second"),
-    (Figure::SentBytes, "sent_bytes", Unit::Bytes, "payload bytes sent, a second"),
-    (Figure::PublishedMessages, "published_messages", Unit::Messages, "messages acknowledged, a second"),
-    (Figure::PublishedBytes, "published_bytes", Unit::Bytes, "payload bytes acknowledged, a second"),
-    (Figure::ReceivedMessages, "received_messages", Unit::Messages, "messages received, a second"),
-    (Figure::ReceivedBytes, "received_bytes", Unit::Bytes, "payload bytes received, a second"),
-    (Figure::Backlog, "backlog", Unit::Count, "most messages that were due and had not come"),
-    (Figure::P50, "p50", Unit::Time, "latency from the due time: median"),
-    (Figure::P90, "p90", Unit::Time, "… of 90 % at most"),
-    (Figure::P99, "p99", Unit::Time, "… of 99 % at most"),
-    (Figure::P999, "p99.9", Unit::Time, "… of 99.9 % at most"),
-    (Figure::Max, "max", Unit::Time, "… greatest"),
-    (Figure::AckP50, "ack_p50", Unit::Time, "time to acknowledgement: median"),
-    (Figure::AckP90, "ack_p90", Unit::Time, "… of 90 % at most"),
-    (Figure::AckP99, "ack_p99", Unit::Time, "… of 99 % at most"),
-    (Figure::AckP999, "ack_p99.9", Unit::Time, "… of 99.9 % at most"),
-    (Figure::AckMax, "ack_max", Unit::Time, "… greatest"),
-];
+/// Declares all figures with names, units and descriptions, in the order of `--help`.
+macro_rules! figures {
+    ($($figure:ident $name:literal $unit:ident $what:literal,)*) => {
+        /// A figure of a phase.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        #[cfg_attr(test, derive(schemars::JsonSchema))]
+        pub enum Figure {
+            $(#[doc = $what] #[serde(rename = $name)] $figure,)*
+        }
+
+        /// All figures with names, units and descriptions.
+        pub(crate) const FIGURES: &[(Figure, &str, Unit, &str)] =
+            &[$((Figure::$figure, $name, Unit::$unit, $what),)*];
+    };
+}
+
+figures! {
+    Lost "lost" Count "acknowledged messages that never came",
+    Duplicated "duplicated" Count "further copies",
+    OutOfOrder "out_of_order" Count "arrivals behind a later message of the same stream",
+    Unconfirmed "unconfirmed" Count "messages neither acknowledged nor refused",
+    Refused "refused" Count "messages that the system refused",
+    Reconnects "reconnects" Count "lost connections that were established again",
+    Unavailable "unavailable" Time "longest time in which nothing due was acknowledged",
+    Recovered "recovered" Time "from the fault's end until rate, backlog and p99 are as before",
+    SentMessages "sent_messages" Messages "messages sent, a second",
+    SentBytes "sent_bytes" Bytes "payload bytes sent, a second",
+    PublishedMessages "published_messages" Messages "messages acknowledged, a second",
+    PublishedBytes "published_bytes" Bytes "payload bytes acknowledged, a second",
+    ReceivedMessages "received_messages" Messages "messages received, a second",
+    ReceivedBytes "received_bytes" Bytes "payload bytes received, a second",
+    Backlog "backlog" Count "most messages that were due and had not come",
+    P50 "p50" Time "latency from the due time: median",
+    P90 "p90" Time "… of 90 % at most",
+    P99 "p99" Time "… of 99 % at most",
+    P999 "p99.9" Time "… of 99.9 % at most",
+    Max "max" Time "… greatest",
+    AckP50 "ack_p50" Time "time to acknowledgement: median",
+    AckP90 "ack_p90" Time "… of 90 % at most",
+    AckP99 "ack_p99" Time "… of 99 % at most",
+    AckP999 "ack_p99.9" Time "… of 99.9 % at most",
+    AckMax "ack_max" Time "… greatest",
+}
 
 impl Figure {
     /// Name in assertions.

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
+use tenbin_loadgen::run::LedgerCounts;
+use tenbin_loadgen::statistics::median;
 
 use super::figure::Figure;
 use super::recovery::{Normal, Second, Tick, recovered, unavailable, whole_seconds};
@@ -13,7 +15,7 @@ use crate::units::Time;
 /// Measurements of one run. All times are from the end of the warm-up.
 pub trait Measurements {
     /// Ledger counts of messages that were due in `window`; `None` without a ledger.
-    fn counts(&self, window: Range<Time>) -> Option<Counts>;
+    fn counts(&self, window: Range<Time>) -> Option<LedgerCounts>;
 
     /// Latency of messages that were due in these times, which are whole ticks; `None` if none came.
     fn latency(&self, times: &[Range<Time>]) -> Option<Percentiles>;
@@ -26,21 +28,6 @@ pub trait Measurements {
 
     /// One entry for each 10 ms.
     fn ticks(&self) -> &[Tick];
-}
-
-/// Ledger counts of a window.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Acknowledged messages that never came.
-    pub lost: u64,
-    /// Further copies.
-    pub duplicated: u64,
-    /// Arrivals behind a later message of the same stream.
-    pub out_of_order: u64,
-    /// Messages neither acknowledged nor refused.
-    pub unconfirmed: u64,
-    /// Refused messages.
-    pub refused: u64,
 }
 
 /// Percentiles of times.
@@ -120,20 +107,16 @@ impl Figures {
         }
         let mut medians = Self::default();
         for ((phase, figure), values) in values {
-            medians.set(phase.clone(), figure, median(values));
+            medians.set(phase.clone(), figure, median(&values).unwrap_or_default());
         }
         medians
     }
 
     fn add_counts(&mut self, measurements: &dyn Measurements, window: &Window) {
-        let mut sum = Counts::default();
+        let mut sum = LedgerCounts::default();
         for times in &window.times {
             let Some(counts) = measurements.counts(times.clone()) else { return };
-            sum.lost += counts.lost;
-            sum.duplicated += counts.duplicated;
-            sum.out_of_order += counts.out_of_order;
-            sum.unconfirmed += counts.unconfirmed;
-            sum.refused += counts.refused;
+            sum += counts;
         }
         for (figure, value) in [
             (Figure::Lost, sum.lost),
@@ -188,12 +171,6 @@ impl Figures {
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len().is_multiple_of(2) { (values[middle - 1] + values[middle]) / 2.0 } else { values[middle] }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,9 +210,9 @@ mod tests {
 
     impl Measurements for Run {
         /// Seven messages of second 41 are lost.
-        fn counts(&self, window: Range<Time>) -> Option<Counts> {
+        fn counts(&self, window: Range<Time>) -> Option<LedgerCounts> {
             let has = window.start <= Time::from_secs(41) && Time::from_secs(42) <= window.end;
-            Some(Counts { lost: if has { 7 } else { 0 }, ..Counts::default() })
+            Some(LedgerCounts { lost: if has { 7 } else { 0 }, ..LedgerCounts::default() })
         }
 
         fn latency(&self, times: &[Range<Time>]) -> Option<Percentiles> {

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use tenbin_loadgen::run::{Finished, Latency, Ledger, Outcome, Ticks};
+use tenbin_loadgen::run::{Finished, Latency, Ledger, LedgerCounts, Outcome, Ticks};
 
-use crate::judge::measured::{Counts, Measurements, Percentiles};
+use crate::judge::measured::{Measurements, Percentiles};
 use crate::judge::recovery::{Second, TICK, Tick};
 use crate::results::Details;
 use crate::units::Time;
@@ -128,15 +128,8 @@ fn time(ms: f64) -> Time {
 }
 
 impl Measurements for Measured {
-    fn counts(&self, window: Range<Time>) -> Option<Counts> {
-        let counts = self.ledger.as_ref()?.window(self.unix(&window));
-        Some(Counts {
-            lost: counts.lost,
-            duplicated: counts.duplicated,
-            out_of_order: counts.out_of_order,
-            unconfirmed: counts.unconfirmed,
-            refused: counts.refused,
-        })
+    fn counts(&self, window: Range<Time>) -> Option<LedgerCounts> {
+        Some(self.ledger.as_ref()?.window(self.unix(&window)))
     }
 
     fn latency(&self, times: &[Range<Time>]) -> Option<Percentiles> {
