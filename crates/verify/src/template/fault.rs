@@ -6,132 +6,131 @@ use super::error::Complaints;
 use super::fields::Fields;
 use crate::units::{BitRate, Offset, Share, Size, Time, drift};
 
-/// A fault.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "fault")]
-pub enum Fault {
+/// Declares all faults with their names in templates.
+macro_rules! faults {
+    ($($(#[$of:meta])* $fault:ident $({ $($(#[$one:meta])* $field:ident: $type:ty,)* })? = $name:literal,)*) => {
+        /// A fault.
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+        #[serde(tag = "fault")]
+        pub enum Fault {
+            $($(#[$of])* #[serde(rename = $name)] $fault $({ $($(#[$one])* $field: $type,)* })?,)*
+        }
+
+        /// All faults, a command of the user last.
+        const NAMES: [&str; [$($name),*].len()] = [$($name),*];
+
+        impl Fault {
+            /// Name in templates.
+            pub fn name(&self) -> &'static str {
+                match self { $(Self::$fault { .. } => $name,)* }
+            }
+        }
+    };
+}
+
+faults! {
     /// SIGTERM, and SIGKILL if the process is still there after `grace`. It starts again at the end.
-    #[serde(rename = "stop")]
     Stop {
         /// Time to end by itself.
         grace: Time,
-    },
+    } = "stop",
     /// SIGKILL of all processes of an instance. It starts again at the end.
-    #[serde(rename = "kill")]
-    Kill,
+    Kill = "kill",
     /// As [`Self::Stop`]; it starts again at once, or at the end.
-    #[serde(rename = "restart")]
     Restart {
         /// Time to end by itself.
         grace: Time,
-    },
+    } = "restart",
     /// SIGSTOP of all processes of an instance, and SIGCONT at the end.
-    #[serde(rename = "pause")]
-    Pause,
+    Pause = "pause",
     /// Frames of a link arrive later.
-    #[serde(rename = "net.delay")]
     NetDelay {
         /// Time that each frame is held.
         delay: Time,
         /// Greatest deviation, to both sides.
         jitter: Time,
-    },
+    } = "net.delay",
     /// A link drops packets.
-    #[serde(rename = "net.loss")]
     NetLoss {
         /// Share of packets that are dropped.
         loss: Share,
-    },
+    } = "net.loss",
     /// A link delivers packets twice.
-    #[serde(rename = "net.duplicate")]
     NetDuplicate {
         /// Share of packets that arrive twice.
         duplicate: Share,
-    },
+    } = "net.duplicate",
     /// A link inverts a bit of packets.
-    #[serde(rename = "net.corrupt")]
     NetCorrupt {
         /// Share of packets that are damaged.
         corrupt: Share,
-    },
+    } = "net.corrupt",
     /// Packets of a link overtake each other.
-    #[serde(rename = "net.reorder")]
     NetReorder {
         /// Time that each frame is held.
         delay: Time,
         /// Greatest deviation, to both sides.
         jitter: Time,
-    },
+    } = "net.reorder",
     /// A link has a limited throughput.
-    #[serde(rename = "net.rate")]
     NetRate {
         /// The limit.
         rate: BitRate,
         /// Bytes that may wait; a packet beyond them is dropped.
         queue: Size,
-    },
+    } = "net.rate",
     /// A link passes nothing.
-    #[serde(rename = "net.partition")]
-    NetPartition,
+    NetPartition = "net.partition",
     /// Processes that compute, beside an instance.
-    #[serde(rename = "cpu.load")]
     CpuLoad {
         /// Number of threads.
         threads: u32,
         /// Share of time for which each computes.
         share: Share,
-    },
+    } = "cpu.load",
     /// A process that keeps memory in use, beside an instance.
-    #[serde(rename = "memory.load")]
     MemoryLoad {
         /// Bytes that it touches.
         bytes: Size,
-    },
+    } = "memory.load",
     /// Writers that sync each write, beside an instance.
-    #[serde(rename = "disk.load")]
     DiskLoad {
         /// Number of writers.
         threads: u32,
         /// Bytes of a write.
         size: Size,
-    },
+    } = "disk.load",
     /// Limit of an instance's processor time.
-    #[serde(rename = "cpu.limit")]
     CpuLimit {
         /// Processors that it may use: 50% is half of one.
         share: Share,
-    },
+    } = "cpu.limit",
     /// Limit of an instance's memory.
-    #[serde(rename = "memory.limit")]
     MemoryLimit {
         /// The limit.
         bytes: Size,
-    },
+    } = "memory.limit",
     /// A file fills the filesystem of an instance's data.
-    #[serde(rename = "disk.full")]
     DiskFull {
         /// Bytes that stay free.
         leave: Size,
-    },
+    } = "disk.full",
     /// The power of a machine fails: unsynced data is gone. It starts again at the end.
-    #[serde(rename = "power_cut")]
-    PowerCut,
+    PowerCut = "power_cut",
     /// An instance's clock is wrong.
-    #[serde(rename = "clock.skew")]
     ClockSkew {
         /// Difference to the right time.
         by: Offset,
         /// Parts of a million by which it runs faster.
         drift_ppm: f64,
-    },
+    } = "clock.skew",
     /// A command of the user.
-    #[serde(rename = "command")]
     Command {
         /// Starts the fault.
         command: String,
         /// Ends it.
         undo: Option<String>,
-    },
+    } = "command",
 }
 
 /// Objects that a fault changes, and so its kind of targets.
@@ -143,28 +142,11 @@ pub enum Scope {
     Links,
 }
 
-/// All faults.
-pub(crate) const FAULTS: [&str; 19] = [
-    "stop",
-    "kill",
-    "restart",
-    "pause",
-    "net.delay",
-    "net.loss",
-    "net.duplicate",
-    "net.corrupt",
-    "net.reorder",
-    "net.rate",
-    "net.partition",
-    "cpu.load",
-    "memory.load",
-    "disk.load",
-    "cpu.limit",
-    "memory.limit",
-    "disk.full",
-    "power_cut",
-    "clock.skew",
-];
+/// All faults that the tool makes itself.
+pub(crate) const FAULTS: [&str; NAMES.len() - 1] = {
+    let [faults @ .., _] = NAMES;
+    faults
+};
 
 const GRACE: Time = Time::from_secs(10);
 const QUEUE: Size = Size::new(256 * 1024);
@@ -224,32 +206,6 @@ impl Fault {
             fields.missing("by", complaints);
         }
         Self::ClockSkew { by: by.unwrap_or_default(), drift_ppm: drift_ppm.unwrap_or_default() }
-    }
-
-    /// Name in templates.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Stop { .. } => "stop",
-            Self::Kill => "kill",
-            Self::Restart { .. } => "restart",
-            Self::Pause => "pause",
-            Self::NetDelay { .. } => "net.delay",
-            Self::NetLoss { .. } => "net.loss",
-            Self::NetDuplicate { .. } => "net.duplicate",
-            Self::NetCorrupt { .. } => "net.corrupt",
-            Self::NetReorder { .. } => "net.reorder",
-            Self::NetRate { .. } => "net.rate",
-            Self::NetPartition => "net.partition",
-            Self::CpuLoad { .. } => "cpu.load",
-            Self::MemoryLoad { .. } => "memory.load",
-            Self::DiskLoad { .. } => "disk.load",
-            Self::CpuLimit { .. } => "cpu.limit",
-            Self::MemoryLimit { .. } => "memory.limit",
-            Self::DiskFull { .. } => "disk.full",
-            Self::PowerCut => "power_cut",
-            Self::ClockSkew { .. } => "clock.skew",
-            Self::Command { .. } => "command",
-        }
     }
 
     /// Kind of targets.
