@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use toml_edit::{DocumentMut, Item, TomlError, Value};
 
 use crate::error::Error;
 use crate::judge::assertion::Assertion;
@@ -49,14 +50,15 @@ impl Recorded {
 /// no assertions, keep their record.
 ///
 /// # Errors
-/// The file cannot be read or written, or a line of it has a form that cannot be replaced.
+/// The file cannot be read or written, or is no file of outcomes.
 pub(crate) fn record(template: &Path, verdict: &Verdict) -> Result<PathBuf, Error> {
     let path = path(template);
     let mut text = if path.exists() { read(&path)? } else { String::new() };
-    for variant in verdict.variants.iter().filter(|variant| has_outcome(variant)) {
-        text = with(&text, &verdict.name, &variant.name, &variant.failing());
-    }
     Recorded::parse(&text, &path)?;
+    for variant in verdict.variants.iter().filter(|variant| has_outcome(variant)) {
+        text = with(&text, &verdict.name, &variant.name, &variant.failing())
+            .map_err(|error| Error::Recorded { path: path.clone(), reason: error.to_string() })?;
+    }
     fs::write(&path, text).map_err(|error| Error::Results { path: path.clone(), error })?;
     Ok(path)
 }
@@ -77,62 +79,29 @@ fn read(path: &Path) -> Result<String, Error> {
     })
 }
 
-/// `text` with one outcome; all other lines stay, with their comments.
-fn with(text: &str, verification: &str, variant: &str, failing: &[Assertion]) -> String {
-    let header = format!("[{}]", key(verification));
-    let failing: Vec<_> = failing.iter().map(|assertion| format!("{:?}", assertion.to_string())).collect();
-    let line = format!("{} = [{}]", key(variant), failing.join(", "));
-    let mut lines: Vec<&str> = text.lines().collect();
-    let Some(at) = lines.iter().position(|line| line.trim_end_matches(comment(line)).trim() == header) else {
-        let gap = if lines.is_empty() { "" } else { "\n" };
-        return format!(
-            "{}{gap}{header}\n{line}\n",
-            text.trim_end().to_owned() + if lines.is_empty() { "" } else { "\n" }
-        );
-    };
-    let is_header = |line: &&str| line.trim_start().starts_with('[');
-    let end = lines[at + 1..].iter().position(is_header).map_or(lines.len(), |more| at + 1 + more);
-    let is_own = |line: &&str| line.split_once('=').is_some_and(|(name, _)| name.trim() == key(variant));
-    let replaced;
-    match lines[at..end].iter().position(is_own).map(|own| at + own) {
-        Some(own) => {
-            replaced = line + comment(lines[own]);
-            lines[own] = &replaced;
+/// `text` with one outcome; all else stays, with its comments.
+fn with(text: &str, verification: &str, variant: &str, failing: &[Assertion]) -> Result<String, TomlError> {
+    let mut document = text.parse::<DocumentMut>()?;
+    let outcomes = document.entry(verification).or_insert_with(toml_edit::table);
+    let mut outcome = Value::from_iter(failing.iter().map(ToString::to_string));
+    match outcomes.get_mut(variant).and_then(Item::as_value_mut) {
+        Some(known) => {
+            *outcome.decor_mut() = known.decor().clone();
+            *known = outcome;
         }
-        None => {
-            // Comments ahead of the next table are its own.
-            let is_outcome = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
-            let last = lines[at..end].iter().rposition(is_outcome).unwrap_or_default();
-            lines.insert(at + last + 1, &line);
-        }
+        None => outcomes[variant] = outcome.into(),
     }
-    lines.join("\n") + "\n"
-}
-
-/// The comment at the end of a line, with the spaces ahead of it; empty if there is none.
-fn comment(line: &str) -> &str {
-    let (mut quote, mut is_escaped) = (None, false);
-    for (place, c) in line.char_indices() {
-        match quote {
-            None if c == '#' => return &line[line[..place].trim_end().len()..],
-            None => quote = Some(c).filter(|c| ['"', '\''].contains(c)),
-            Some(open) if c == open && !is_escaped => quote = None,
-            Some(open) => is_escaped = open == '"' && c == '\\' && !is_escaped,
-        }
-    }
-    ""
-}
-
-/// A key of TOML, in quotes where it needs some.
-fn key(name: &str) -> String {
-    let is_bare = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
-    if is_bare { name.to_owned() } else { format!("{name:?}") }
+    Ok(document.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::template::{Expect, Template};
+
+    fn with(text: &str, verification: &str, variant: &str, failing: &[Assertion]) -> String {
+        super::with(text, verification, variant, failing).unwrap()
+    }
 
     fn assertions(texts: &[&str]) -> Vec<Assertion> {
         texts.iter().map(|text| text.parse().unwrap()).collect()
@@ -165,7 +134,6 @@ mod tests {
         assert_eq!(with(&one, "kill", "a.b", &[]), new.replace("[\"lost = 0\"] # 1", "[] # 1"));
         let last = with(&one, "other", "x", &assertions(&["lost = 0"]));
         assert!(last.ends_with("[other]\nx = [\"lost = 0\"]  # y\n"), "{last}");
-        assert_eq!(["a = [\"#\\\"#\", '#\\'] # c", "a = []"].map(comment), [" # c", ""]);
     }
 
     #[test]
