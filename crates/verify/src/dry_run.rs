@@ -38,7 +38,7 @@ pub fn dry_run(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     }
     writeln!(out, "\nClients")?;
     for client in &plan.clients {
-        writeln!(out, "  {:<16}{}", client.name, client_text(client))?;
+        writeln!(out, "  {:<16}{}", client.entry.name, client_text(client))?;
     }
     writeln!(out, "\nSteps")?;
     for (step, undo) in setup(plan) {
@@ -126,33 +126,29 @@ pub(crate) fn system_text(instance: &Instance) -> String {
 
 pub(crate) fn client_text(client: &Client) -> String {
     let doors = client.doors.join(", ");
-    let plural = if client.count == 1 { "" } else { "s" };
-    let mut text = match client.role {
+    let plural = if client.entry.count == 1 { "" } else { "s" };
+    let mut text = match client.entry.role {
         Role::Publisher => {
-            format!("{} publisher{}, {} messages, {}, to {doors}", client.count, plural, client.size, client.rate)
+            format!(
+                "{} publisher{}, {} messages, {}, to {doors}",
+                client.entry.count, plural, client.entry.size, client.entry.rate
+            )
         }
-        Role::Subscriber => format!("{} subscriber{plural} at {doors}", client.count),
+        Role::Subscriber => format!("{} subscriber{plural} at {doors}", client.entry.count),
     };
-    if let Some(qos) = client.qos {
+    if let Some(qos) = client.entry.qos {
         text += &format!(", QoS {qos}");
     }
-    if let Some(acks) = client.acks {
-        text += &format!(
-            ", acks {}",
-            match acks {
-                crate::template::Acks::None => "0",
-                crate::template::Acks::Leader => "1",
-                crate::template::Acks::All => "all",
-            }
-        );
+    if let Some(acks) = client.entry.acks {
+        text += &format!(", acks {}", acks.name());
     }
-    if let Some(group) = &client.group {
+    if let Some(group) = &client.entry.group {
         text += &format!(", group {group}");
     }
-    if let Some(slow) = client.slow {
+    if let Some(slow) = client.entry.slow {
         text += &format!(", reading {slow} msg/s");
     }
-    match &client.program {
+    match &client.entry.program {
         Some(StartBy::Command(program) | StartBy::Image(program)) => text + &format!(", by {program}"),
         _ => text,
     }

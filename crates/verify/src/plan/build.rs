@@ -9,8 +9,8 @@ use super::{Client, Disk, Instance, Machine, Need, Node, Plan};
 use crate::kind::{Kind, Protocol};
 use crate::rng::Rng;
 use crate::template::{
-    self, Acks, Action, Atom, Complaints, Fault, Member, MemberPart, Mistakes, Role, Runtime, StartBy, System, Target,
-    Targets, Template,
+    self, Acks, Action, Atom, Complaints, Fault, Member, MemberPart, Mistakes, Place, Role, Runtime, StartBy, System,
+    Target, Targets, Template,
 };
 use crate::units::{Rate, Size};
 
@@ -232,26 +232,24 @@ fn client(
     let from_acks = client.acks.map(|acks| if acks == Acks::None { 0 } else { 1 });
     let from_qos = client.qos.map(|qos| if qos == 0 { Acks::None } else { Acks::All });
     let is_kafka = first.kind.protocol() == Protocol::Kafka && client.role == Role::Publisher;
-    Some(Client {
-        name: client.name.clone(),
-        machine: client.name.clone(),
-        role: client.role,
-        system: first.system.clone(),
-        protocol,
-        doors: doors.iter().map(|instance| instance.door.clone()).collect(),
-        count: client.count,
-        size: client.size,
-        rate: client.rate,
+    let entry = template::Client {
         qos: is_mqtt.then(|| client.qos.or(from_acks).unwrap_or(0)),
         acks: is_kafka.then(|| client.acks.or(from_qos).unwrap_or(Acks::All)),
-        group: client.group.clone(),
         version: is_mqtt.then(|| client.version.unwrap_or(first.kind.version())),
-        session_expiry: client.session_expiry,
-        keep_alive: client.keep_alive,
-        slow: client.slow,
-        program: client.program.clone(),
-        environment: client.placing.environment.clone(),
-        cpus: client.placing.cpus.clone(),
+        // A plan survives its file, which has neither names of the template's nodes nor places.
+        to: String::new(),
+        place: Place::default(),
+        to_place: Place::default(),
+        placing: template::Placing { node: None, ..client.placing.clone() },
+        ..client.clone()
+    };
+    let (machine, system) = (client.name.clone(), first.system.clone());
+    Some(Client {
+        machine,
+        system,
+        protocol,
+        doors: doors.iter().map(|instance| instance.door.clone()).collect(),
+        entry,
     })
 }
 
@@ -277,15 +275,16 @@ fn check_load(template: &Template, clients: &[Client], complaints: &mut Complain
             "make one entry of both, with count".to_owned(),
         );
     }
-    let system = clients.iter().find(|client| client.name == publisher.name).map(|client| &client.system);
-    let protocol = clients.iter().find(|client| client.program.is_none()).map(|client| client.protocol);
+    let system = clients.iter().find(|client| client.entry.name == publisher.name).map(|client| &client.system);
+    let protocol = clients.iter().find(|client| client.entry.program.is_none()).map(|client| client.protocol);
     for client in clients {
-        let is_foreign = client.program.is_none() && Some(client.protocol) != protocol;
+        let is_foreign = client.entry.program.is_none() && Some(client.protocol) != protocol;
         if system.is_some_and(|system| client.system != *system) || is_foreign {
-            let place = template.clients.iter().find(|other| other.name == client.name).map(|client| client.to_place);
+            let place =
+                template.clients.iter().find(|other| other.name == client.entry.name).map(|client| client.to_place);
             complaints.add(
                 place.unwrap_or_default(),
-                format!("{} and {} are clients of different systems", client.name, publisher.name),
+                format!("{} and {} are clients of different systems", client.entry.name, publisher.name),
                 "let all clients of a file connect to one system".to_owned(),
             );
         }

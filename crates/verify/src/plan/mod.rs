@@ -19,17 +19,15 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use tenbin_kit::programs::Program;
-use tenbin_loadgen::run::Version;
 
 use crate::judge::assertion::Assertion;
 use crate::judge::windows::Phase;
 use crate::kind::{Kind, Protocol};
 use crate::rng::Rng;
 use crate::template::{
-    Acks, Expect, Fault, InstanceRole, Measure, Member, Mistakes, Ready, Role, Runtime, StartBy, Target, Template,
-    Topic,
+    self, Expect, Fault, InstanceRole, Measure, Member, Mistakes, Ready, Runtime, StartBy, Target, Template, Topic,
 };
-use crate::units::{Rate, Size, Time};
+use crate::units::{Size, Time};
 
 /// A run's plan; the content of `plan.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -165,44 +163,17 @@ pub struct Disk {
 /// Clients of one entry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Client {
-    /// Name of the entry.
-    pub name: String,
     /// Machine on which they run.
     pub machine: String,
-    /// Their part.
-    pub role: Role,
     /// Their system.
     pub system: String,
     /// Protocol that they speak.
     pub protocol: Protocol,
     /// Addresses of their system, in the order in which they try them.
     pub doors: Vec<String>,
-    /// Number of clients.
-    pub count: u32,
-    /// Payload of a message.
-    pub size: Size,
-    /// Rate of all publishers of this entry together.
-    pub rate: Rate,
-    /// QoS, for MQTT.
-    pub qos: Option<u8>,
-    /// Acknowledgements, for Kafka.
-    pub acks: Option<Acks>,
-    /// Share group, queue group or consumer group.
-    pub group: Option<String>,
-    /// Version of MQTT.
-    pub version: Option<Version>,
-    /// Time for which sessions survive their connections.
-    pub session_expiry: Option<Time>,
-    /// Keep Alive of MQTT.
-    pub keep_alive: Option<Time>,
-    /// Messages a second that a slow subscriber reads.
-    pub slow: Option<f64>,
-    /// The user's client program.
-    pub program: Option<StartBy>,
-    /// Environment variables.
-    pub environment: Vec<(String, String)>,
-    /// Processors that they may use; empty for all.
-    pub cpus: Vec<u16>,
+    /// The entry, with QoS and version for MQTT alone, and acknowledgements for Kafka alone.
+    #[serde(flatten)]
+    pub entry: template::Client,
 }
 
 /// A phase with its planned time.

@@ -40,8 +40,8 @@ fn instances_have_names_addresses_and_peers() {
     assert_eq!(plan.longest(), Time::from_secs(20 + 60 + 60 + 30));
     let alone = self::plan("systems: { kafka-1: { kind: kafka }, p: { publishes_to: kafka-1, qos: 1 } }");
     assert_eq!(
-        (alone.instances[0].name.as_str(), alone.clients[0].acks, alone.clients[0].qos),
-        ("kafka-1", Some(Acks::All), None)
+        (alone.instances[0].name.as_str(), alone.clients[0].entry.acks, alone.clients[0].entry.qos),
+        ("kafka-1", Some(template::Acks::All), None)
     );
 }
 

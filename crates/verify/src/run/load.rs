@@ -31,10 +31,10 @@ const MOST_IN_FLIGHT: u16 = 1000;
 /// A plan without publishers, or with an address that is none; `Plan::new` makes no such plan.
 pub(crate) fn load(plan: &Plan, maximum: Option<f64>) -> Result<LoadPlan, String> {
     let (publishers, subscribers): (Vec<_>, Vec<_>) =
-        plan.clients.iter().partition(|client| client.role == Role::Publisher);
+        plan.clients.iter().partition(|client| client.entry.role == Role::Publisher);
     let [publisher, ..] = publishers[..] else { return Err("no client publishes".to_owned()) };
     // Clients without a program of the user speak one protocol, which is the load's.
-    let speaker = plan.clients.iter().find(|client| client.program.is_none()).unwrap_or(publisher);
+    let speaker = plan.clients.iter().find(|client| client.entry.program.is_none()).unwrap_or(publisher);
     let mut doors: Vec<&String> = plan.clients.iter().flat_map(|client| &client.doors).collect();
     doors.sort();
     doors.dedup();
@@ -50,18 +50,23 @@ pub(crate) fn load(plan: &Plan, maximum: Option<f64>) -> Result<LoadPlan, String
     let topic = format!("{}/{{publisher}}", drivers::TOPIC);
     let publishers = Publishers {
         qos: qos(publisher),
-        payload: u32::try_from(publisher.size.bytes()).unwrap_or(u32::MAX),
+        payload: u32::try_from(publisher.entry.size.bytes()).unwrap_or(u32::MAX),
         pace,
         in_flight,
         spread: spread(publisher),
-        ..Publishers::new(publisher.count, topic)
+        ..Publishers::new(publisher.entry.count, topic)
     };
     let audience = |client: &&Client| Audience {
         qos: qos(client),
-        share: client.group.clone(),
+        share: client.entry.group.clone(),
         spread: spread(client),
-        slow: client.slow.map(|rate| Slow { members: client.count, rate, from: Duration::ZERO, until: None }),
-        ..Audience::new(client.name.clone(), client.count, format!("{}/+", drivers::TOPIC))
+        slow: client.entry.slow.map(|rate| Slow {
+            members: client.entry.count,
+            rate,
+            from: Duration::ZERO,
+            until: None,
+        }),
+        ..Audience::new(client.entry.name.clone(), client.entry.count, format!("{}/+", drivers::TOPIC))
     };
     let audiences = subscribers.iter().map(audience).collect();
     let many = brokers.len() > 1;
@@ -72,9 +77,10 @@ pub(crate) fn load(plan: &Plan, maximum: Option<f64>) -> Result<LoadPlan, String
     load.schedule =
         Schedule { time_limit: ENDLESS, subscriber_timeout: plan.measure.drain.duration(), ..load.schedule };
     load.ticks = true;
-    load.connection.version = publisher.version.unwrap_or(Version::V5);
-    load.connection.session_expiry = plan.clients.iter().filter_map(|c| c.session_expiry).max().map(Time::duration);
-    let keep_alive = plan.clients.iter().filter_map(|client| client.keep_alive).min().unwrap_or_default();
+    load.connection.version = publisher.entry.version.unwrap_or(Version::V5);
+    load.connection.session_expiry =
+        plan.clients.iter().filter_map(|c| c.entry.session_expiry).max().map(Time::duration);
+    let keep_alive = plan.clients.iter().filter_map(|client| client.entry.keep_alive).min().unwrap_or_default();
     load.connection.keep_alive = keep_alive.secs().ceil() as u16;
     Ok(load)
 }
@@ -92,20 +98,16 @@ fn protocol(client: &Client) -> &'static str {
 
 /// Protocol and settings of a client whose agent differs from the load's: it is a program of the user.
 pub(crate) fn own_protocol(plan: &Plan, client: &Client) -> Option<(&'static str, BTreeMap<String, String>)> {
-    client.program.as_ref().map(|_| (protocol(client), settings(plan, client)))
+    client.entry.program.as_ref().map(|_| (protocol(client), settings(plan, client)))
 }
 
 /// Settings of a client's driver: the topic of the system, and the publisher's acknowledgements.
 fn settings(plan: &Plan, client: &Client) -> BTreeMap<String, String> {
-    let publisher = plan.clients.iter().find(|client| client.role == Role::Publisher).unwrap_or(client);
+    let publisher = plan.clients.iter().find(|client| client.entry.role == Role::Publisher).unwrap_or(client);
     let instances = || plan.instances.iter().filter(|instance| instance.system == client.system);
     let topic = instances().next().map(|instance| instance.topic).unwrap_or_default();
     let replicas = if topic.replication == 0 { instances().count().max(1) } else { topic.replication as usize };
-    let acks = match publisher.acks {
-        Some(Acks::None) => "0",
-        Some(Acks::Leader) => "1",
-        Some(Acks::All) | None => "all",
-    };
+    let acks = publisher.entry.acks.unwrap_or(Acks::All).name();
     let seconds = |name, time: Option<Time>| time.map(|time| (name, time.secs().to_string()));
     let all = match client.protocol {
         Protocol::Kafka => vec![
@@ -115,11 +117,14 @@ fn settings(plan: &Plan, client: &Client) -> BTreeMap<String, String> {
         ],
         Protocol::Jetstream => vec![(drivers::REPLICAS, replicas.to_string())],
         Protocol::Command => {
-            let command = match &client.program {
+            let command = match &client.entry.program {
                 Some(StartBy::Command(command)) => command.clone(),
                 _ => String::new(),
             };
-            let times = [seconds("session_expiry", client.session_expiry), seconds("keep_alive", client.keep_alive)];
+            let times = [
+                seconds("session_expiry", client.entry.session_expiry),
+                seconds("keep_alive", client.entry.keep_alive),
+            ];
             let all = [
                 (drivers::COMMAND, command),
                 (drivers::ACKS, acks.to_owned()),
@@ -136,12 +141,12 @@ fn settings(plan: &Plan, client: &Client) -> BTreeMap<String, String> {
 
 /// Kinds of clients of an entry, for the agent on its machine.
 pub(crate) fn kinds(plan: &Plan, client: &Client) -> ClientKinds {
-    let mut subscribers = plan.clients.iter().filter(|client| client.role == Role::Subscriber);
-    match client.role {
+    let mut subscribers = plan.clients.iter().filter(|client| client.entry.role == Role::Subscriber);
+    match client.entry.role {
         Role::Publisher => ClientKinds::Publishers,
-        Role::Subscriber => {
-            ClientKinds::Audience(subscribers.position(|other| other.name == client.name).unwrap_or_default() as u32)
-        }
+        Role::Subscriber => ClientKinds::Audience(
+            subscribers.position(|other| other.entry.name == client.entry.name).unwrap_or_default() as u32,
+        ),
     }
 }
 
@@ -153,26 +158,26 @@ fn broker(door: &str) -> Result<Broker, String> {
 
 /// QoS of MQTT. For other systems: 0 = no acknowledgement, 1 = the leader acknowledges, 2 = all replicas acknowledge.
 fn qos(client: &Client) -> u8 {
-    match client.acks {
+    match client.entry.acks {
         Some(Acks::None) => 0,
         Some(Acks::Leader) => 1,
         Some(Acks::All) => 2,
-        None => client.qos.unwrap_or(1),
+        None => client.entry.qos.unwrap_or(1),
     }
 }
 
 fn pace(publisher: &Client, maximum: Option<f64>) -> (Pace, u16) {
-    let rate = match publisher.rate {
+    let rate = match publisher.entry.rate {
         Rate::Max => None,
         Rate::OfMax(share) => maximum.map(|maximum| share * maximum),
         Rate::Messages(rate) => Some(rate),
-        Rate::Bytes(rate) => Some(rate / publisher.size.bytes().max(1) as f64),
+        Rate::Bytes(rate) => Some(rate / publisher.entry.size.bytes().max(1) as f64),
     };
     match rate.filter(|rate| *rate > 0.0) {
         None if publisher.protocol == Protocol::Kafka => (Pace::Unlimited, IN_FLIGHT_OF_KAFKA),
         None => (Pace::Unlimited, IN_FLIGHT),
         Some(rate) => {
-            let interval = Duration::from_secs_f64(f64::from(publisher.count.max(1)) / rate);
+            let interval = Duration::from_secs_f64(f64::from(publisher.entry.count.max(1)) / rate);
             (Pace::Open { interval }, MOST_IN_FLIGHT)
         }
     }

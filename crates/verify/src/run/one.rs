@@ -178,7 +178,8 @@ async fn course(
 ) -> Result<Course, String> {
     let clock = running.clock();
     let start_ns = running.start().await.map_err(text)?;
-    let is_scheduled = plan.clients.iter().all(|client| client.role == Role::Subscriber || client.rate != Rate::Max);
+    let is_scheduled =
+        plan.clients.iter().all(|client| client.entry.role == Role::Subscriber || client.entry.rate != Rate::Max);
     let (mut steady, mut looked) = (Steady::new(is_scheduled), 0);
     let mut origin_ns = match plan.measure.warm_up {
         WarmUp::For(time) => Some(start_ns + time.ns().div_ceil(SECOND_NS) * SECOND_NS),
@@ -251,8 +252,8 @@ async fn course(
 
 /// Error of a load that ended at `end_ns` although nothing stopped it.
 fn ended_early(plan: &Plan, origin_ns: Option<u64>, end_ns: u64) -> String {
-    let publisher = plan.clients.iter().find(|client| client.role == Role::Publisher);
-    let name = publisher.map_or("the publishers", |client| client.name.as_str());
+    let publisher = plan.clients.iter().find(|client| client.entry.role == Role::Publisher);
+    let name = publisher.map_or("the publishers", |client| client.entry.name.as_str());
     match origin_ns {
         Some(origin_ns) => {
             let left_ns = (origin_ns + plan.measure.time.ns()).saturating_sub(end_ns);
@@ -353,22 +354,24 @@ fn world(setup: &Setup, plan: &Plan, place: &Place<'_>) -> Result<Box<dyn World>
 /// One agent for each entry of clients, on its machine. None without this program: then all clients are in this process.
 fn agents(setup: &Setup, plan: &Plan, stage: &Stage) -> Result<Vec<AgentStream>, String> {
     if setup.program.is_none() {
-        return match plan.clients.iter().find(|client| client.program != plan.clients[0].program) {
+        return match plan.clients.iter().find(|client| client.entry.program != plan.clients[0].entry.program) {
             None => Ok(Vec::new()),
-            Some(client) => Err(format!("{} has another program, which needs the program tenbin-verify", client.name)),
+            Some(client) => {
+                Err(format!("{} has another program, which needs the program tenbin-verify", client.entry.name))
+            }
         };
     }
     let mut agents = Vec::new();
     for client in &plan.clients {
-        let line = stage.world.programs(&client.machine).verify(["agent", "--stdio"]).on(&client.cpus);
+        let line = stage.world.programs(&client.machine).verify(["agent", "--stdio"]).on(&client.entry.placing.cpus);
         let line = Line { environment: stage.environment(client)?, ..line };
-        let started = stage.world.spawn_with_stream(&client.machine, &line, &stage.log(&client.name));
-        let (process, stream) = started.map_err(|reason| format!("{}: {reason}", client.name))?;
-        stage.add_client(&client.name, process);
+        let started = stage.world.spawn_with_stream(&client.machine, &line, &stage.log(&client.entry.name));
+        let (process, stream) = started.map_err(|reason| format!("{}: {reason}", client.entry.name))?;
+        stage.add_client(&client.entry.name, process);
         let stream = stream.set_nonblocking(true).and_then(|()| tokio::net::UnixStream::from_std(stream));
-        let stream = stream.map_err(|error| format!("{}: cannot use its stream: {error}", client.name))?;
+        let stream = stream.map_err(|error| format!("{}: cannot use its stream: {error}", client.entry.name))?;
         let (reader, writer) = stream.into_split();
-        let agent = AgentStream::new(&client.name, reader, writer);
+        let agent = AgentStream::new(&client.entry.name, reader, writer);
         let agent = agent.with_clients(load::kinds(plan, client)).that_may_pause();
         agents.push(match load::own_protocol(plan, client) {
             None => agent,

@@ -286,12 +286,12 @@ impl Stage {
 
     /// Environment of a client: the template's, and the variables with its directories.
     pub(crate) fn environment(&self, client: &Client) -> Result<Vec<(String, String)>, String> {
-        let (files, results) = self.directories(&client.name)?;
+        let (files, results) = self.directories(&client.entry.name)?;
         let mut environment = Vec::new();
-        for (name, value) in &client.environment {
+        for (name, value) in &client.entry.placing.environment {
             let value = value.replace("{config}", &files.display().to_string());
             let value = variables::filled(&value.replace("{results}", &results.display().to_string()));
-            environment.push((name.clone(), value.map_err(|reason| format!("{}: {reason}", client.name))?));
+            environment.push((name.clone(), value.map_err(|reason| format!("{}: {reason}", client.entry.name))?));
         }
         environment.extend(systems::directories(&files, &results));
         let own: Vec<_> = environment.iter().map(|(name, _)| name.as_str()).collect();

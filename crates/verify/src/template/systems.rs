@@ -78,18 +78,21 @@ impl Default for Topic {
     }
 }
 
-/// An entry of `systems`: clients of a system.
-#[derive(Debug, Clone, PartialEq)]
+/// An entry of `systems`: clients of a system. Its JSON is a part of `plan.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Client {
     /// Key in the file.
     pub name: String,
     /// Place of the entry.
+    #[serde(skip)]
     pub place: Place,
     /// Part of the clients.
     pub role: Role,
     /// Name of the system or instance that they connect to.
+    #[serde(skip)]
     pub to: String,
     /// Place of that name.
+    #[serde(skip)]
     pub to_place: Place,
     /// Number of clients.
     pub count: u32,
@@ -114,6 +117,7 @@ pub struct Client {
     /// The user's client program.
     pub program: Option<Start>,
     /// Machine, environment and processors.
+    #[serde(flatten)]
     pub placing: Placing,
 }
 
@@ -141,10 +145,22 @@ pub enum Acks {
     All,
 }
 
+impl Acks {
+    /// As templates have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "0",
+            Self::Leader => "1",
+            Self::All => "all",
+        }
+    }
+}
+
 /// Where a process runs.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placing {
     /// Name of a node of `base`.
+    #[serde(skip)]
     pub node: Option<String>,
     /// Environment variables.
     pub environment: Vec<(String, String)>,
@@ -365,11 +381,9 @@ fn client(entry: &Entry, base: &Base, complaints: &mut Complaints) -> Option<Cli
             "0" | "1" | "2" => Ok(text.as_bytes()[0] - b'0'),
             _ => Err(format!("{text:?} is no QoS: give 0, 1 or 2")),
         }),
-        acks: fields.parsed("acks", complaints, |text| match text {
-            "0" => Ok(Acks::None),
-            "1" => Ok(Acks::Leader),
-            "all" => Ok(Acks::All),
-            _ => Err(format!("{text:?} is no number of acknowledgements: give 0, 1 or all")),
+        acks: fields.parsed("acks", complaints, |text| {
+            let known = [Acks::None, Acks::Leader, Acks::All].into_iter().find(|acks| acks.name() == text);
+            known.ok_or_else(|| format!("{text:?} is no number of acknowledgements: give 0, 1 or all"))
         }),
         group: fields.value("group", complaints),
         version: fields.choice("version", &VERSIONS, complaints),

@@ -147,7 +147,8 @@ fn containers(stage: &Stage) -> Vec<String> {
 /// Usage of all instances and clients that run, and of the machine.
 fn used(stage: &Stage) -> Vec<Used> {
     let instances = stage.plan.instances.iter().map(|instance| (&instance.name, &instance.cpus));
-    let pinned = instances.chain(stage.plan.clients.iter().map(|client| (&client.name, &client.cpus)));
+    let pinned =
+        instances.chain(stage.plan.clients.iter().map(|client| (&client.entry.name, &client.entry.placing.cpus)));
     let pinned = pinned.filter(|(_, cpus)| !cpus.is_empty()).collect::<Vec<_>>();
     let one = |(name, process): (String, Arc<dyn crate::runtime::Proc>)| {
         let usage = process.usage()?;
