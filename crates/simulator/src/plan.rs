@@ -44,6 +44,15 @@ pub(crate) struct WorkerPlan<'a> {
     pub(crate) pauses: Vec<(Nanos, Nanos)>,
     /// Start of each step, and its mean service time in ns.
     pub(crate) steps: Vec<(Nanos, u64)>,
+    /// Start of each change of the number of threads, and that number.
+    pub(crate) thread_steps: Vec<(Nanos, u32)>,
+}
+
+/// Direction of a packet between broker and worker.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Direction {
+    ToWorker = 1,
+    ToBroker,
 }
 
 /// End of a worker.
@@ -110,8 +119,12 @@ impl<'a> Plan<'a> {
     /// Whether a worker leaves out the ping with this number.
     pub(crate) fn skips_ping(&self, worker: u32, ping: u32) -> bool {
         let skipped = self.scenario.pings.skipped;
-        let seed = self.picks_seed ^ u64::from(worker) << 32 ^ u64::from(ping);
-        skipped > 0.0 && (Rng::new(seed).next_u64() >> 11) as f64 / ((1_u64 << 53) as f64) < skipped
+        skipped > 0.0 && fraction(self.ping_seed(worker, ping)) < skipped
+    }
+
+    /// Seed of what happens to the ping with this number.
+    pub(crate) fn ping_seed(&self, worker: u32, ping: u32) -> u64 {
+        self.picks_seed ^ u64::from(worker) << 32 ^ u64::from(ping)
     }
 }
 
@@ -137,6 +150,7 @@ impl<'a> WorkerPlan<'a> {
                 .map(|pause| (from_start(pause.at), Nanos(start + pause.at.ns() + pause.length.ns())))
                 .collect(),
             steps: kind.steps.iter().map(|step| (from_start(step.at), step.service.ns())).collect(),
+            thread_steps: kind.thread_steps.iter().map(|step| (from_start(step.at), step.threads.get())).collect(),
         };
         plan.join_at(kind.joins.map_or(Nanos(0), from_start), scenario, pings);
         plan
@@ -158,6 +172,28 @@ impl<'a> WorkerPlan<'a> {
     pub(crate) fn mean_ns(&self, now: Nanos) -> u64 {
         let step = self.steps.iter().rev().find(|(at, _)| *at <= now);
         step.map_or(self.kind.service.ns(), |(_, mean_ns)| *mean_ns)
+    }
+
+    /// Number of messages that it works on at a time at `now`.
+    pub(crate) fn threads(&self, now: Nanos) -> u32 {
+        let step = self.thread_steps.iter().rev().find(|(at, _)| *at <= now);
+        step.map_or(self.kind.threads.get(), |(_, threads)| *threads)
+    }
+
+    /// Mean time in ns that a packet takes from the broker to the worker, or back.
+    pub(crate) fn path_ns(&self) -> u64 {
+        self.kind.delay.ns() + self.kind.hidden.ns()
+    }
+
+    /// Time in ns that the packet with this seed takes in this direction.
+    pub(crate) fn crossing_ns(&self, direction: Direction, seed: u64) -> u64 {
+        let (path_ns, jitter) = (self.path_ns(), self.kind.jitter);
+        if jitter == 0.0 {
+            return path_ns;
+        }
+        // Another seed than that of the work, so that long work has no long way.
+        let deviation = 2.0 * fraction(seed.rotate_left(17) ^ direction as u64) - 1.0;
+        (path_ns as f64 * (1.0 + jitter * deviation)) as u64
     }
 
     /// End of the pause that contains `now`.
@@ -203,6 +239,11 @@ fn plan_churn<'a>(
         }
         at.0 += rule.every.ns();
     }
+}
+
+/// A number from 0 to 1 that depends on the seed alone.
+fn fraction(seed: u64) -> f64 {
+    (Rng::new(seed).next_u64() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 /// Draws a number below `bound`, which is not 0.

@@ -7,10 +7,9 @@ use tenbin_balancer::{Choosers, FairQueue, LoadReport, Nanos};
 use crate::{
     chooser::Chooser,
     events::Events,
-    plan::Plan,
+    plan::{Direction, Plan},
     rules::{self, Feedback, Rule},
-    scenario::Acknowledges,
-    worker::{Sent, Worker},
+    worker::{Acknowledged, Sent, Worker},
 };
 
 /// Fate of a message.
@@ -60,8 +59,10 @@ enum Event {
     Received { worker: u32, sent: Sent },
     /// A thread completes a message.
     Finished { worker: u32, sent: Sent, service_ns: u64 },
-    /// A worker resumes after a pause.
+    /// A worker resumes after a pause, or gets threads.
     Resumes { worker: u32 },
+    /// A worker writes acknowledgements that have waited for others, unless it has done so since.
+    WriteDue { worker: u32 },
     /// A worker's ping is due, unless it has sent further pings since.
     PingDue { worker: u32, pings: u32 },
     /// A ping arrives at the broker.
@@ -86,6 +87,9 @@ impl<'a> Simulation<'a> {
             }
             for (_, end) in &of.pauses {
                 events.schedule(*end, Event::Resumes { worker });
+            }
+            for (at, _) in &of.thread_steps {
+                events.schedule(*at, Event::Resumes { worker });
             }
         }
         if let Some(first) = plan.messages.first() {
@@ -116,9 +120,13 @@ impl<'a> Simulation<'a> {
 
     fn run(&mut self) {
         let last = self.plan.messages.last().map_or(0, |message| message.at.0);
+        self.run_until(Nanos(last + PATIENCE_NS));
+    }
+
+    fn run_until(&mut self, end: Nanos) {
         while self.open > 0 {
             match self.events.next() {
-                Some((now, event)) if now.0 <= last + PATIENCE_NS => self.handle(event, now),
+                Some((now, event)) if now <= end => self.handle(event, now),
                 _ => break,
             }
         }
@@ -135,6 +143,7 @@ impl<'a> Simulation<'a> {
             Event::Received { worker, sent } => self.receive(worker, sent, now),
             Event::Finished { worker, sent, service_ns } => self.finish(worker, sent, service_ns, now),
             Event::Resumes { worker } => self.go_on(worker, now),
+            Event::WriteDue { worker } => self.write_due(worker, now),
             Event::PingDue { worker, pings } => self.ping(worker, pings, now),
             Event::Ping { worker, report } => {
                 if let Some(rule) = &mut self.rule {
@@ -183,12 +192,12 @@ impl<'a> Simulation<'a> {
                 return self.waiting.put_back(message);
             };
             for worker in rule.probes() {
-                let delay_ns = self.plan.workers[worker].kind.delay.ns();
-                self.events.schedule(Nanos(now.0 + 2 * delay_ns), Event::Probed { worker: worker as u32 });
+                let round_trip_ns = 2 * self.plan.workers[worker].path_ns();
+                self.events.schedule(Nanos(now.0 + round_trip_ns), Event::Probed { worker: worker as u32 });
             }
             self.deliveries[message as usize].worker = Some(worker as u32);
-            let received = Nanos(now.0 + self.plan.workers[worker].kind.delay.ns());
-            let sent = Sent { message, at: now, ahead: 0 };
+            let received = self.workers[worker].arrival(Direction::ToWorker, of.seed, now);
+            let sent = Sent { message, at: now, received, ahead: 0 };
             self.events.schedule(received, Event::Received { worker: worker as u32, sent });
         }
     }
@@ -198,13 +207,13 @@ impl<'a> Simulation<'a> {
         while !self.waiting.is_empty() {
             let is_free = |worker: &u32| {
                 let worker = &self.workers[*worker as usize];
-                worker.free() > 0 && worker.plan.pause_end(now).is_none()
+                worker.free(now) > 0 && worker.plan.pause_end(now).is_none()
             };
             let mean_ns = |worker: &u32| self.workers[*worker as usize].plan.mean_ns(now);
             let free = self.members.iter().copied().filter(is_free).min_by_key(mean_ns);
             let Some((worker, message)) = free.and_then(|worker| Some((worker, self.waiting.pop()?))) else { return };
             self.deliveries[message as usize].worker = Some(worker);
-            self.take(worker, Sent { message, at: now, ahead: 0 }, None, now);
+            self.take(worker, Sent { message, at: now, received: now, ahead: 0 }, None, now);
         }
     }
 
@@ -214,11 +223,11 @@ impl<'a> Simulation<'a> {
             return;
         }
         let sent = Sent { ahead: of.in_flight(), ..sent };
-        of.received(sent);
-        if of.plan.kind.acknowledges == Acknowledges::OnArrival {
+        of.queue.push_back(sent);
+        if let Some(acknowledged) = of.acknowledger.received(sent) {
             // A paused process acknowledges when it resumes.
             let acknowledges = of.plan.pause_end(now).unwrap_or(now);
-            self.acknowledge(worker, sent, 0, acknowledges);
+            self.acknowledge(worker, acknowledged, acknowledges);
         }
         self.go_on(worker, now);
         self.plan_eager_ping(worker, now);
@@ -236,7 +245,7 @@ impl<'a> Simulation<'a> {
         // The messages of a batch are finished together, in the time of the first.
         let is_batch = of.plan.kind.batch.get() > 1;
         let mut batch_ns = None;
-        for _ in 0..of.free() {
+        for _ in 0..of.free(now) {
             let Some(sent) = self.workers[worker as usize].queue.pop_front() else { return };
             let service_ns = self.take(worker, sent, batch_ns, now);
             batch_ns = is_batch.then_some(service_ns);
@@ -247,6 +256,7 @@ impl<'a> Simulation<'a> {
     fn take(&mut self, worker: u32, sent: Sent, service_ns: Option<u64>, taken: Nanos) -> u64 {
         let of = &mut self.workers[worker as usize];
         of.busy += 1;
+        of.acknowledger.begun();
         self.deliveries[sent.message as usize].taken = Some(taken);
         let seed = self.plan.messages[sent.message as usize].seed;
         let service_ns = service_ns.unwrap_or_else(|| of.plan.service_ns(taken, seed));
@@ -264,19 +274,39 @@ impl<'a> Simulation<'a> {
         of.finished(sent, service_ns, now);
         self.deliveries[sent.message as usize].finished = Some(now);
         self.open -= 1;
-        if of.plan.kind.acknowledges == Acknowledges::AfterProcessing {
-            for (sent, service_ns) in of.acknowledgeable(sent.message, service_ns) {
-                self.acknowledge(worker, sent, service_ns, now);
-            }
+        let (is_next_received, was_due) = (!of.queue.is_empty(), of.acknowledger.due());
+        let acknowledged = of.acknowledger.completed(sent, service_ns, is_next_received, now);
+        if let Some(due) = of.acknowledger.due()
+            && was_due != Some(due)
+        {
+            self.events.schedule(due, Event::WriteDue { worker });
+        }
+        for acknowledged in acknowledged {
+            self.acknowledge(worker, acknowledged, now);
         }
         self.go_on(worker, now);
         self.plan_eager_ping(worker, now);
     }
 
-    fn acknowledge(&mut self, worker: u32, sent: Sent, service_ns: u64, now: Nanos) {
+    fn write_due(&mut self, worker: u32, now: Nanos) {
+        let of = &mut self.workers[worker as usize];
+        if of.is_dead || of.acknowledger.due().is_none_or(|due| due > now) {
+            return;
+        }
+        if let Some(end) = of.plan.pause_end(now) {
+            return self.events.schedule(end, Event::WriteDue { worker });
+        }
+        for acknowledged in of.acknowledger.write() {
+            self.acknowledge(worker, acknowledged, now);
+        }
+    }
+
+    fn acknowledge(&mut self, worker: u32, (sent, service_ns): Acknowledged, now: Nanos) {
         if self.is_acknowledged {
-            let arrives = Nanos(now.0 + self.delay_ns(worker));
-            let queue = self.workers[worker as usize].in_flight();
+            let seed = self.plan.messages[sent.message as usize].seed;
+            let of = &mut self.workers[worker as usize];
+            let arrives = of.arrival(Direction::ToBroker, seed, now);
+            let queue = of.in_flight();
             let feedback = Feedback { sent_at: sent.at, queue, service_ns };
             self.events.schedule(arrives, Event::Acknowledged { worker, feedback });
         }
@@ -295,7 +325,8 @@ impl<'a> Simulation<'a> {
             of.pings += 1;
         } else {
             let report = of.ping(now);
-            self.events.schedule(Nanos(now.0 + self.delay_ns(worker)), Event::Ping { worker, report });
+            let arrives = of.arrival(Direction::ToBroker, self.plan.ping_seed(worker, pings), now);
+            self.events.schedule(arrives, Event::Ping { worker, report });
         }
         let pings = self.workers[worker as usize].pings;
         let next = Nanos(now.0 + self.plan.scenario.pings.every.ns());
@@ -347,10 +378,6 @@ impl<'a> Simulation<'a> {
                 self.open -= 1;
             }
         }
-    }
-
-    fn delay_ns(&self, worker: u32) -> u64 {
-        self.plan.workers[worker as usize].kind.delay.ns()
     }
 }
 

@@ -1,14 +1,18 @@
 //! A simulated worker: its queue, its threads, and its load reports.
 
+mod acknowledger;
+
 use std::collections::VecDeque;
 
 use tenbin_balancer::{LoadReport, Nanos};
 use tenbin_kit::Span;
 
+pub(crate) use acknowledger::{Acknowledged, Acknowledger};
+
 use crate::{
-    plan::WorkerPlan,
+    plan::{Direction, WorkerPlan},
     rules::Probe,
-    scenario::{Acknowledges, EAGER_GAP, Reports},
+    scenario::{EAGER_GAP, Reports},
 };
 
 /// Current state of a worker.
@@ -25,8 +29,10 @@ pub(crate) struct Worker<'a> {
     pub(crate) pings: u32,
     /// True if an early ping is scheduled.
     pub(crate) has_eager_ping: bool,
-    /// Received messages without acknowledgement, in the order of receipt; the service time of completed ones.
-    unacknowledged: VecDeque<(Sent, Option<u64>)>,
+    /// Its acknowledgements.
+    pub(crate) acknowledger: Acknowledger,
+    /// When the last packet to the worker, and the last one to the broker, arrive.
+    last_arrivals: [Nanos; 2],
     reporter: Reporter,
     /// The last completed messages: how many were at the worker before, and the time from receipt to completion.
     latencies: VecDeque<(u64, u64)>,
@@ -39,6 +45,8 @@ pub(crate) struct Sent {
     pub(crate) message: u32,
     /// Time when the broker sent it.
     pub(crate) at: Nanos,
+    /// Time when it arrived at the worker.
+    pub(crate) received: Nanos,
     /// Messages at the worker when it arrived there.
     pub(crate) ahead: u64,
 }
@@ -52,16 +60,24 @@ impl<'a> Worker<'a> {
             is_dead: false,
             pings: 0,
             has_eager_ping: false,
-            unacknowledged: VecDeque::new(),
+            acknowledger: Acknowledger::new(plan.kind.acknowledges),
+            last_arrivals: [Nanos(0); 2],
             reporter: Reporter::default(),
             latencies: VecDeque::new(),
         }
     }
 
-    /// How many waiting messages it can begin with now.
-    pub(crate) fn free(&self) -> u32 {
+    /// When a packet that is sent at `now` arrives. A connection keeps the order: a packet overtakes no earlier one.
+    pub(crate) fn arrival(&mut self, direction: Direction, seed: u64, now: Nanos) -> Nanos {
+        let last = &mut self.last_arrivals[usize::from(matches!(direction, Direction::ToBroker))];
+        *last = Nanos(now.0 + self.plan.crossing_ns(direction, seed)).max(*last);
+        *last
+    }
+
+    /// How many waiting messages it can begin with at `now`.
+    pub(crate) fn free(&self, now: Nanos) -> u32 {
         match self.plan.kind.batch.get() {
-            1 => self.plan.kind.threads.get().saturating_sub(self.busy),
+            1 => self.plan.threads(now).saturating_sub(self.busy),
             batch if self.busy == 0 => batch,
             _ => 0,
         }
@@ -71,31 +87,10 @@ impl<'a> Worker<'a> {
     pub(crate) fn finished(&mut self, sent: Sent, service_ns: u64, now: Nanos) {
         self.reporter.messages += 1;
         self.reporter.total_ns += service_ns;
-        let received = sent.at.0 + self.plan.kind.delay.ns();
-        self.latencies.push_back((sent.ahead, now.0.saturating_sub(received)));
+        self.latencies.push_back((sent.ahead, now.0.saturating_sub(sent.received.0)));
         if self.latencies.len() > LATENCIES {
             self.latencies.pop_front();
         }
-    }
-
-    /// Takes a message into the queue.
-    pub(crate) fn received(&mut self, sent: Sent) {
-        self.queue.push_back(sent);
-        if self.plan.kind.acknowledges == Acknowledges::AfterProcessing {
-            self.unacknowledged.push_back((sent, None));
-        }
-    }
-
-    /// Returns the messages to acknowledge after this one is completed, with their service times. Acknowledgements keep
-    /// the order of receipt `[MQTT-4.6.0-2]`: those of later messages wait for the first one.
-    pub(crate) fn acknowledgeable(&mut self, message: u32, service_ns: u64) -> Vec<(Sent, u64)> {
-        let completed = self.unacknowledged.iter_mut().find(|(sent, _)| sent.message == message);
-        completed.into_iter().for_each(|(_, known)| *known = Some(service_ns));
-        let next = || match self.unacknowledged.front() {
-            Some((_, Some(_))) => self.unacknowledged.pop_front().and_then(|(sent, ns)| Some((sent, ns?))),
-            _ => None,
-        };
-        std::iter::from_fn(next).collect()
     }
 
     /// Messages that it has received and not completed.
@@ -179,7 +174,7 @@ mod tests {
     use crate::{plan::Plan, scenario::Scenario};
 
     const MS: u64 = 1_000_000;
-    const SENT: Sent = Sent { message: 0, at: Nanos(0), ahead: 0 };
+    const SENT: Sent = Sent { message: 0, at: Nanos(0), received: Nanos(0), ahead: 0 };
 
     fn with_worker(rest: &str, check: impl FnOnce(&mut Worker<'_>)) {
         let text = format!("messages = 1\narrivals = {{ fixed = \"1s\" }}\n[[workers]]\nservice = \"25ms\"\n{rest}");

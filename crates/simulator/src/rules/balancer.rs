@@ -27,7 +27,9 @@ impl Rule for Balancer {
     fn join(&mut self, worker: usize, plan: &WorkerPlan<'_>, now: Nanos) {
         let load = Arc::new(MemberLoad::new(now));
         if plan.kind.round_trip_known {
-            load.set_round_trip(Span::from_ns(2 * plan.kind.delay.ns()).duration());
+            // The kernel's shortest round trip.
+            let shortest_ms = 2.0 * plan.kind.delay.ms() * (1.0 - plan.kind.jitter);
+            load.set_round_trip(Span::from_ms(shortest_ms).duration());
         }
         if let Some(concurrency) = plan.kind.concurrency {
             load.set_concurrency(u16::try_from(concurrency.get()).unwrap_or(u16::MAX));

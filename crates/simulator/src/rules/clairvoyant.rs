@@ -1,7 +1,7 @@
 use tenbin_balancer::Nanos;
 
 use super::{Roster, Rule};
-use crate::plan::{Message, Plan, WorkerPlan};
+use crate::plan::{Direction, Message, Plan, WorkerPlan};
 
 /// Sends each message to the worker that can begin with it first, by an exact schedule. It knows delays, work, pauses and
 /// deaths in advance, but no later message.
@@ -19,11 +19,25 @@ impl<'a> Clairvoyant<'a> {
         Self { plan, members: Roster::default(), free_at: plan.workers.iter().map(threads).collect() }
     }
 
+    /// Takes note of threads that a worker has got or lost since the last message. It loses the first that are free.
+    fn count_threads(&mut self, worker: usize, now: Nanos) {
+        let of = &self.plan.workers[worker];
+        if of.thread_steps.is_empty() {
+            return;
+        }
+        let (free_at, threads) = (&mut self.free_at[worker], of.threads(now) as usize);
+        if threads < free_at.len() {
+            free_at.sort_unstable();
+            free_at.drain(..free_at.len() - threads);
+        }
+        free_at.resize(threads, now);
+    }
+
     /// Begin and end of the work on a message that is sent to `worker` now.
     fn work(&self, worker: usize, seed: u64, now: Nanos) -> (Nanos, Nanos) {
         let of = &self.plan.workers[worker];
         let free_at = self.free_at[worker].iter().min().copied().unwrap_or(Nanos(u64::MAX));
-        let begin = free_at.max(Nanos(now.0 + of.kind.delay.ns()));
+        let begin = free_at.max(Nanos(now.0 + of.crossing_ns(Direction::ToWorker, seed)));
         let begin = of.pause_end(begin).unwrap_or(begin);
         (begin, of.finish(begin, of.service_ns(begin, seed)))
     }
@@ -39,6 +53,9 @@ impl Rule for Clairvoyant<'_> {
     }
 
     fn pick(&mut self, message: &Message, _waiting: usize, now: Nanos) -> Option<usize> {
+        for index in 0..self.members.0.len() {
+            self.count_threads(self.members.0[index], now);
+        }
         let members = self.members.0.iter().map(|&worker| (worker, self.work(worker, message.seed, now)));
         // A worker that will die with the message is the last resort.
         let merit = |&(worker, (begin, end)): &(usize, (Nanos, Nanos))| {

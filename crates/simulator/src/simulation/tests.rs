@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use tenbin_balancer::Policy;
 
+mod acknowledgements;
+
 use super::*;
 use crate::scenario::Scenario;
 
@@ -124,4 +126,38 @@ fn a_run_can_be_repeated() {
         assert_eq!(once, run(text, 1, chooser), "{chooser}");
         assert!(once.iter().all(|delivery| delivery.finished.is_some()), "{chooser}: at QoS 1 nothing is lost");
     }
+}
+
+#[test]
+fn jitter_changes_the_way_of_each_message_but_no_order() {
+    let text = |jitter: &str, interval: &str| {
+        let worker = format!("[[workers]]\nservice = \"1us\"\ndelay = \"10ms\"\n{jitter}");
+        format!("messages = 1000\narrivals = {{ fixed = \"{interval}\" }}\n{worker}")
+    };
+    let far_apart = waits_ms(&run(&text("jitter = 0.3", "20ms"), 1, ROUND_ROBIN));
+    let (least, most) = far_apart.iter().fold((f64::MAX, 0.0_f64), |(least, most), &ms| (least.min(ms), most.max(ms)));
+    assert!((7.0..7.1).contains(&least) && (12.9..=13.0).contains(&most), "{least} to {most}");
+    let mean = far_apart.iter().sum::<f64>() / 1000.0;
+    assert!((9.8..10.2).contains(&mean), "{mean}");
+    assert_eq!(far_apart, waits_ms(&run(&text("jitter = 0.3", "20ms"), 1, ROUND_ROBIN)), "the seed decides");
+
+    let dense = run(&text("jitter = 0.3", "1ms"), 1, ROUND_ROBIN);
+    assert!(dense.windows(2).all(|pair| pair[0].taken < pair[1].taken), "a connection keeps the order");
+    assert!(waits_ms(&dense).iter().sum::<f64>() > far_apart.iter().sum(), "the longest way holds others up");
+    assert!(waits_ms(&run(&text("", "1ms"), 1, ROUND_ROBIN)).iter().all(|&ms| ms == 10.0));
+}
+
+#[test]
+fn thread_steps_change_how_many_messages_are_in_work() {
+    let worker = "[[workers]]\nservice = \"25ms\"\nthreads = 2\nthread_steps = [";
+    let more = burst(6, &format!("{worker}{{ at = \"30ms\", threads = 4 }}]"));
+    for (chooser, way_ms) in [(ROUND_ROBIN, 0.2), (Chooser::CentralQueue, 0.0)] {
+        let expected = [0.0, 0.0, 25.0, 25.0, 30.0 - way_ms, 30.0 - way_ms].map(|ms| ms + way_ms);
+        assert_eq!(waits_ms(&run(&more, 0, chooser)), expected, "{chooser}");
+    }
+    let fewer = burst(6, &format!("{worker}{{ at = \"30ms\", threads = 1 }}]"));
+    assert_eq!(waits_ms(&run(&fewer, 0, ROUND_ROBIN)), [0.2, 0.2, 25.2, 25.2, 50.2, 75.2]);
+    let clairvoyant = Chooser::Rival(crate::Rival::Clairvoyant);
+    let two = format!("{fewer}\n[[workers]]\nservice = \"40ms\"");
+    assert_eq!(by(&run(&two, 0, clairvoyant)).iter().filter(|by| **by == Some(0)).count(), 4);
 }
