@@ -40,6 +40,16 @@ const FILES: &[(&str, &str)] = files![
     "no_information",
     "deadlines",
     "loud_publisher",
+    "stock_paho",
+    "stock_paho_told",
+    "proxied_5ms_25",
+    "proxied_5ms_25_told",
+    "proxied_5ms_50",
+    "proxied_5ms_50_told",
+    "proxied_5ms_85",
+    "proxied_5ms_85_told",
+    "two_of_eight_threads",
+    "convergence",
 ];
 
 #[cfg(test)]
