@@ -63,6 +63,8 @@ enum Event {
     Resumes { worker: u32 },
     /// A worker writes acknowledgements that have waited for others, unless it has done so since.
     WriteDue { worker: u32 },
+    /// The last segment of a worker is confirmed.
+    Confirmed { worker: u32 },
     /// A worker's ping is due, unless it has sent further pings since.
     PingDue { worker: u32, pings: u32 },
     /// A ping arrives at the broker.
@@ -144,6 +146,7 @@ impl<'a> Simulation<'a> {
             Event::Finished { worker, sent, service_ns } => self.finish(worker, sent, service_ns, now),
             Event::Resumes { worker } => self.go_on(worker, now),
             Event::WriteDue { worker } => self.write_due(worker, now),
+            Event::Confirmed { worker } => self.release(worker, now),
             Event::PingDue { worker, pings } => self.ping(worker, pings, now),
             Event::Ping { worker, report } => {
                 if let Some(rule) = &mut self.rule {
@@ -224,11 +227,12 @@ impl<'a> Simulation<'a> {
         }
         let sent = Sent { ahead: of.in_flight(), ..sent };
         of.queue.push_back(sent);
-        if let Some(acknowledged) = of.acknowledger.received(sent) {
-            // A paused process acknowledges when it resumes.
-            let acknowledges = of.plan.pause_end(now).unwrap_or(now);
-            self.acknowledge(worker, acknowledged, acknowledges);
-        }
+        of.segment_received(&sent, now);
+        let acknowledged = of.acknowledger.received(sent);
+        // A paused process acknowledges when it resumes.
+        let acknowledges = of.plan.pause_end(now).unwrap_or(now);
+        self.release(worker, now);
+        self.acknowledge(worker, acknowledged, acknowledges);
         self.go_on(worker, now);
         self.plan_eager_ping(worker, now);
     }
@@ -281,9 +285,7 @@ impl<'a> Simulation<'a> {
         {
             self.events.schedule(due, Event::WriteDue { worker });
         }
-        for acknowledged in acknowledged {
-            self.acknowledge(worker, acknowledged, now);
-        }
+        self.acknowledge(worker, acknowledged, now);
         self.go_on(worker, now);
         self.plan_eager_ping(worker, now);
     }
@@ -296,18 +298,45 @@ impl<'a> Simulation<'a> {
         if let Some(end) = of.plan.pause_end(now) {
             return self.events.schedule(end, Event::WriteDue { worker });
         }
-        for acknowledged in of.acknowledger.write() {
-            self.acknowledge(worker, acknowledged, now);
+        let acknowledged = of.acknowledger.write();
+        self.acknowledge(worker, acknowledged, now);
+    }
+
+    /// Writes acknowledgements, one by one. The kernel may hold them back.
+    fn acknowledge(&mut self, worker: u32, all: impl IntoIterator<Item = Acknowledged>, now: Nanos) {
+        if !self.is_acknowledged {
+            return;
+        }
+        for acknowledged in all {
+            let of = &mut self.workers[worker as usize];
+            if of.nagle.is_blocked(now) {
+                let confirmed = of.nagle.hold(acknowledged);
+                self.events.schedule(confirmed, Event::Confirmed { worker });
+            } else {
+                self.send(worker, &[acknowledged], now);
+            }
         }
     }
 
-    fn acknowledge(&mut self, worker: u32, (sent, service_ns): Acknowledged, now: Nanos) {
-        if self.is_acknowledged {
-            let seed = self.plan.messages[sent.message as usize].seed;
-            let of = &mut self.workers[worker as usize];
-            let arrives = of.arrival(Direction::ToBroker, seed, now);
-            let queue = of.in_flight();
-            let feedback = Feedback { sent_at: sent.at, queue, service_ns };
+    /// Sends the acknowledgements that the kernel has held back, if it may do so now.
+    fn release(&mut self, worker: u32, now: Nanos) {
+        let of = &mut self.workers[worker as usize];
+        if !of.is_dead {
+            let released = of.nagle.release(now);
+            self.send(worker, &released, now);
+        }
+    }
+
+    /// Sends acknowledgements in one segment.
+    fn send(&mut self, worker: u32, acknowledged: &[Acknowledged], now: Nanos) {
+        let Some((first, _)) = acknowledged.first() else { return };
+        let seed = self.plan.messages[first.message as usize].seed;
+        let of = &mut self.workers[worker as usize];
+        let arrives = of.arrival(Direction::ToBroker, seed, now);
+        of.segment_sent(arrives, now);
+        let queue = of.in_flight();
+        for (sent, service_ns) in acknowledged {
+            let feedback = Feedback { sent_at: sent.at, queue, service_ns: *service_ns };
             self.events.schedule(arrives, Event::Acknowledged { worker, feedback });
         }
     }

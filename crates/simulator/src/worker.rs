@@ -1,6 +1,7 @@
 //! A simulated worker: its queue, its threads, and its load reports.
 
 mod acknowledger;
+mod nagle;
 
 use std::collections::VecDeque;
 
@@ -8,6 +9,7 @@ use tenbin_balancer::{LoadReport, Nanos};
 use tenbin_kit::Span;
 
 pub(crate) use acknowledger::{Acknowledged, Acknowledger};
+use nagle::Nagle;
 
 use crate::{
     plan::{Direction, WorkerPlan},
@@ -31,6 +33,8 @@ pub(crate) struct Worker<'a> {
     pub(crate) has_eager_ping: bool,
     /// Its acknowledgements.
     pub(crate) acknowledger: Acknowledger,
+    /// Acknowledgements that its kernel holds back.
+    pub(crate) nagle: Nagle,
     /// When the last packet to the worker, and the last one to the broker, arrive.
     last_arrivals: [Nanos; 2],
     reporter: Reporter,
@@ -61,6 +65,7 @@ impl<'a> Worker<'a> {
             pings: 0,
             has_eager_ping: false,
             acknowledger: Acknowledger::new(plan.kind.acknowledges),
+            nagle: Nagle::default(),
             last_arrivals: [Nanos(0); 2],
             reporter: Reporter::default(),
             latencies: VecDeque::new(),
@@ -72,6 +77,25 @@ impl<'a> Worker<'a> {
         let last = &mut self.last_arrivals[usize::from(matches!(direction, Direction::ToBroker))];
         *last = Nanos(now.0 + self.plan.crossing_ns(direction, seed)).max(*last);
         *last
+    }
+
+    /// Takes note of a segment that is sent at `now` and arrives at the broker at `arrives`. A proxy confirms it at once.
+    pub(crate) fn segment_sent(&mut self, arrives: Nanos, now: Nanos) {
+        match (self.plan.kind.nagle, self.has_proxy()) {
+            (false, _) => {}
+            (true, false) => self.nagle.sent(arrives, self.plan.path_ns()),
+            (true, true) => self.nagle.sent(now, 0),
+        }
+    }
+
+    /// Takes note of a message that arrives at `now`: it confirms earlier segments.
+    pub(crate) fn segment_received(&mut self, sent: &Sent, now: Nanos) {
+        self.nagle.received(if self.has_proxy() { now } else { sent.at }, now);
+    }
+
+    /// Whether the other end of its connection is a proxy, which is near.
+    fn has_proxy(&self) -> bool {
+        self.plan.kind.hidden.ns() > 0
     }
 
     /// How many waiting messages it can begin with at `now`.

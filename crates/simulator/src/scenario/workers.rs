@@ -49,6 +49,9 @@ pub struct WorkerKind {
     /// When it acknowledges at QoS 1.
     #[serde(default)]
     pub acknowledges: Acknowledges,
+    /// Whether its socket is without `TCP_NODELAY`: an acknowledgement waits until the last one is confirmed.
+    #[serde(default)]
+    pub nagle: bool,
     /// Whether the broker remembers its speed from an earlier connection.
     #[serde(default)]
     pub remembered: bool,
@@ -158,6 +161,7 @@ impl WorkerKind {
             weight: one(),
             reports: Reports::Honest,
             acknowledges: Acknowledges::AfterProcessing,
+            nagle: false,
             remembered: false,
             joins: None,
             leaves: None,

@@ -18,15 +18,18 @@ impl Rule for Recorder {
     }
 
     fn acknowledged(&mut self, _worker: usize, _feedback: &Feedback, now: Nanos) {
-        self.0.borrow_mut().push((now.0 / 1000) as f64 / 1000.0 - IDLE_MS);
+        self.0.borrow_mut().push(((now.0 - IDLE_NS) / 1000) as f64 / 1000.0);
     }
 }
 
-/// Times of acknowledgements at the broker, in ms after the first message. The way to the worker takes nothing.
+/// Times of acknowledgements at the broker, in ms after the first message, of messages that arrive at a fixed interval.
 fn acknowledged_ms(messages: u32, every: &str, worker: &str) -> Vec<f64> {
-    let text = format!(
-        "messages = {messages}\narrivals = {{ fixed = \"{every}\" }}\n[[workers]]\nservice = \"100ms\"\n{worker}"
-    );
+    acknowledged(messages, &format!("{{ fixed = \"{every}\" }}"), worker)
+}
+
+/// As [`acknowledged_ms`], with any arrivals.
+fn acknowledged(messages: u32, arrivals: &str, worker: &str) -> Vec<f64> {
+    let text = format!("messages = {messages}\narrivals = {arrivals}\n[[workers]]\nservice = \"100ms\"\n{worker}");
     let scenario = Scenario::parse("test", &text).unwrap();
     let plan = Plan::new(&scenario, 1);
     let times = Rc::default();
@@ -85,4 +88,23 @@ fn acknowledgements_have_jitter_of_their_own() {
 }
 
 /// The workers are connected for this long before the first message.
-const IDLE_MS: f64 = 1000.0;
+const IDLE_NS: u64 = 1_000_000_000;
+
+/// On a socket, stock paho for Python acknowledged three messages of 100 ms after 201, 244 and 302 ms.
+#[test]
+fn nagle_holds_an_acknowledgement_until_the_last_is_confirmed() {
+    let paho = "delay = \"0.5ms\"\nacknowledges = \"after_next_read\"";
+    let times = |nagle| acknowledged_ms(3, "1us", &format!("{paho}\nnagle = {nagle}"));
+    assert_eq!(times(false), [201.0, 201.0, 301.0]);
+    assert_eq!(times(true), [201.0, 242.0, 301.0]);
+}
+
+#[test]
+fn next_message_confirms_an_acknowledgement() {
+    let arrivals = |every: &str| format!("{{ bursts = {{ messages = 2, every = \"{every}\" }} }}");
+    let worker = "delay = \"0.5ms\"\nacknowledges = \"after_next_read\"\nnagle = true";
+    let second = |every: &str, path: &str| acknowledged(4, &arrivals(every), &format!("{worker}\n{path}"))[1];
+    assert_eq!(second("205ms", ""), 206.0, "sent after the first arrived");
+    assert_eq!(second("200.9ms", ""), 242.0, "sent before");
+    assert_eq!(second("200.9ms", "hidden = \"0.1ms\""), 202.1, "a proxy has confirmed it");
+}
