@@ -30,7 +30,7 @@ pub(crate) enum Command {
     Suite(SuiteArgs),
     /// Random scenarios by their seeds, as the suite names them
     Random(RandomArgs),
-    /// Fresh scenarios of thirteen families: adaptive and its rivals against a clairvoyant rule
+    /// Fresh scenarios of nineteen families: adaptive and its rivals against a clairvoyant rule
     Families(FamiliesArgs),
     #[command(flatten)]
     About(About),
@@ -47,9 +47,13 @@ pub(crate) struct FamiliesArgs {
     #[arg(long, value_name = "QOS", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
     pub(crate) qos: u8,
 
-    /// Only this family
-    #[arg(long, value_name = "NAME")]
-    pub(crate) family: Option<Family>,
+    /// Only these families, separated by commas
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) family: Vec<Family>,
+
+    /// Whether workers tell the broker their concurrency
+    #[arg(long, value_name = "WHO", value_enum, default_value_t = Told::AsFamily)]
+    pub(crate) told: Told,
 
     /// Workers also report early: see `pings` in docs/SIMULATOR.md
     #[arg(long)]
@@ -99,6 +103,17 @@ pub(crate) struct How {
     /// How the figures are printed
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
+}
+
+/// Workers that tell the broker their concurrency.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Told {
+    /// All workers of the families that are about told workers.
+    AsFamily,
+    /// All workers.
+    Yes,
+    /// No worker.
+    No,
 }
 
 /// Output format.

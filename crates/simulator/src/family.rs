@@ -32,6 +32,28 @@ named! {
         WorkClasses = "work_classes",
         /// Hundreds of workers.
         Hundreds = "hundreds",
+        /// Stock clients, which tell the broker nothing, with one thread each. One is slower.
+        Stock = "stock",
+        /// Short work behind a proxy, whose delay the broker cannot measure.
+        Proxied = "proxied",
+        /// Workers at about the distance of their work, with jitter. The distance is known or hidden.
+        Jitter = "jitter",
+        /// Workers that acknowledge in different ways after their work.
+        Habits = "habits",
+        /// Workers that acknowledge before their work, among others.
+        EarlyAcks = "early_acks",
+        /// Workers with one to sixteen threads, which the broker does not know.
+        UnknownThreads = "unknown_threads",
+    }
+}
+
+impl Family {
+    /// Whether its workers tell the broker their concurrency. The others tell nothing, and send no reports.
+    pub const fn is_told(self) -> bool {
+        !matches!(
+            self,
+            Self::Stock | Self::Proxied | Self::Jitter | Self::Habits | Self::EarlyAcks | Self::UnknownThreads
+        )
     }
 }
 

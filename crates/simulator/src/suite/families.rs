@@ -1,8 +1,9 @@
 //! Families of fresh scenarios, each with one difficulty, and the comparison of all rules in them.
 
 mod report;
+mod stock;
 
-use std::io::Write;
+use std::{io::Write, num::NonZeroU32};
 
 use tenbin_balancer::{Policy, Rng};
 
@@ -11,7 +12,7 @@ use tenbin_kit::Span;
 
 use crate::{
     SimulateError,
-    args::{FamiliesArgs, Format},
+    args::{FamiliesArgs, Format, Told},
     arrivals::Arrivals,
     chooser::Chooser,
     distribution::Distribution,
@@ -25,6 +26,9 @@ use crate::{
 /// The scenario of this family and seed. The same arguments always give the same scenario.
 pub fn family_scenario(family: Family, seed: u64) -> Scenario {
     let mut draw = Draw(Rng::new(seed ^ (family as u64) << 56));
+    if !family.is_told() {
+        return stock::scenario(family, seed, &mut draw);
+    }
     let is_large = family == Family::Hundreds;
     let number = if is_large { draw.whole(100, 400) } else { draw.whole(3, 16) };
     let distribution = match family {
@@ -48,10 +52,9 @@ pub fn family_scenario(family: Family, seed: u64) -> Scenario {
             let spread = if has_mixed_speeds { draw.log_uniform(0.3, 3.0) } else { draw.uniform(0.9, 1.1) };
             let kind = WorkerKind { distribution, ..WorkerKind::of(Span::from_ms(mean_ms * spread)) };
             let kind = with_difficulty(kind, family, length_ms, &mut draw);
-            WorkerKind { concurrency: Some(count(kind.threads.get() * kind.batch.get())), ..kind }
+            WorkerKind { concurrency: Some(concurrency(&kind)), ..kind }
         })
         .collect();
-    let per_ms = |kind: &WorkerKind| f64::from(kind.threads.get() * kind.batch.get()) / kind.service.ms();
     let load = draw.uniform(0.4, 0.9);
     let interval_ms = 1.0 / (load * workers.iter().map(per_ms).sum::<f64>());
     let arrivals = match family {
@@ -75,6 +78,24 @@ pub fn family_scenario(family: Family, seed: u64) -> Scenario {
     let idle = Span::from_ms(draw.uniform(0.0, 3000.0));
     let messages = count((length_ms / interval_ms) as u32);
     Scenario { about, idle, pings, churn, ..Scenario::of(name, messages, arrivals, workers) }
+}
+
+/// Number of messages that the worker works on at a time.
+fn concurrency(kind: &WorkerKind) -> NonZeroU32 {
+    count(kind.threads.get() * kind.batch.get())
+}
+
+/// Messages that the worker can process in a millisecond.
+fn per_ms(kind: &WorkerKind) -> f64 {
+    f64::from(concurrency(kind).get()) / kind.service.ms()
+}
+
+/// The scenario with workers that tell their concurrency, or do not.
+fn with_told(mut scenario: Scenario, is_told: bool) -> Scenario {
+    for kind in &mut scenario.workers {
+        kind.concurrency = is_told.then(|| concurrency(kind));
+    }
+    scenario
 }
 
 fn heavy_tail(draw: &mut Draw) -> Distribution {
@@ -118,21 +139,41 @@ fn with_difficulty(kind: WorkerKind, family: Family, length_ms: f64, draw: &mut 
 
 /// Runs `tenbin-simulate families`.
 pub(crate) fn run(args: &FamiliesArgs, out: &mut dyn Write) -> Result<(), SimulateError> {
-    let families = args.family.map_or_else(|| Family::ALL.to_vec(), |family| vec![family]);
+    let families = if args.family.is_empty() { Family::ALL.to_vec() } else { args.family.clone() };
     let seeds = || (0..args.each).map(|index| super::random_seed(args.how.seed, index));
-    let mut scenarios: Vec<_> =
-        families.iter().flat_map(|&family| seeds().map(move |seed| family_scenario(family, seed))).collect();
-    for scenario in &mut scenarios {
-        scenario.qos = vec![args.qos];
-        scenario.pings.eager |= args.eager;
-    }
+    let is_told = |family: Family| match args.told {
+        Told::AsFamily => family.is_told(),
+        Told::Yes => true,
+        Told::No => false,
+    };
+    // Each scenario with workers that tell their concurrency or do not, and the same scenario the other way round.
+    let scenarios = |is_other: bool| {
+        let scenario = |family: Family, seed| with_told(family_scenario(family, seed), is_told(family) != is_other);
+        let mut scenarios: Vec<_> =
+            families.iter().flat_map(|&family| seeds().map(move |seed| scenario(family, seed))).collect();
+        for scenario in &mut scenarios {
+            scenario.qos = vec![args.qos];
+            scenario.pings.eager |= args.eager;
+        }
+        scenarios
+    };
     let mut choosers = vec![CLAIRVOYANT, super::ADAPTIVE];
     let rest = if args.how.policy.is_empty() { rivals(args.qos) } else { args.how.policy.clone() };
     choosers.extend(rest.into_iter().filter(|chooser| ![CLAIRVOYANT, super::ADAPTIVE].contains(chooser)));
-    let cases = Case::of(&scenarios, &choosers, &args.how);
-    let figures = run_all(&cases);
+    let (scenarios, others) = (scenarios(false), scenarios(true));
+    let mut cases = Case::of(&scenarios, &choosers, &args.how);
+    let number = cases.len();
+    cases.extend(Case::of(&others, &[super::ADAPTIVE], &args.how));
+    let mut figures = run_all(&cases);
+    let others = figures.split_off(number);
+    cases.truncate(number);
     match args.how.format {
-        Format::Table => report::write(out, &families, args.each as usize, &cases, &figures)?,
+        Format::Table => {
+            let told: Vec<_> = families.iter().map(|&family| is_told(family)).collect();
+            let tables =
+                report::Tables { families: &families, told: &told, cases: &cases, figures: &figures, others: &others };
+            tables.write(out)?;
+        }
         Format::Json => {
             let cases: Vec<_> = cases.iter().zip(&figures).map(|(case, figures)| json::case(case, figures)).collect();
             writeln!(out, "{:#}", serde_json::Value::from(cases))?;
@@ -164,6 +205,7 @@ const CLAIRVOYANT: Chooser = Chooser::Rival(Rival::Clairvoyant);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scenario::{Acknowledges, Reports};
 
     #[test]
     fn a_seed_is_a_scenario_of_its_family() {
@@ -176,6 +218,33 @@ mod tests {
                 let fault = scenario.workers.iter().find_map(WorkerKind::fault);
                 assert_eq!(fault, None, "{}", scenario.name);
             }
+        }
+    }
+
+    #[test]
+    fn families_of_stock_workers_tell_nothing_and_have_their_difficulty() {
+        let all = |family: Family, has: fn(&WorkerKind) -> bool| {
+            let workers = (0..20).flat_map(|seed| family_scenario(family, seed).workers).collect::<Vec<_>>();
+            assert!(workers.iter().all(|kind| kind.concurrency.is_none() && kind.reports == Reports::Never));
+            workers.iter().all(has)
+        };
+        assert!(all(Family::Stock, |kind| kind.acknowledges == Acknowledges::AfterNextRead && kind.nagle));
+        assert!(all(Family::Proxied, |kind| (5.0..20.0).contains(&kind.hidden.ms()) && kind.service.ms() < 10.0));
+        assert!(all(Family::Jitter, |kind| kind.jitter <= 0.3
+            && kind.delay.ms() + kind.hidden.ms() >= 0.49 * kind.service.ms()));
+        assert!(all(Family::Habits, |kind| kind.acknowledges != Acknowledges::OnArrival));
+        assert!(!all(Family::EarlyAcks, |kind| kind.acknowledges != Acknowledges::OnArrival));
+        assert!(all(Family::UnknownThreads, |kind| kind.threads.get() <= 16));
+    }
+
+    #[test]
+    fn told_variant_differs_in_concurrency_alone() {
+        for family in Family::ALL {
+            let scenario = family_scenario(family, 7);
+            assert_eq!(with_told(scenario.clone(), family.is_told()), scenario, "{}", scenario.name);
+            let other = with_told(scenario.clone(), !family.is_told());
+            assert_ne!(other, scenario);
+            assert_eq!(with_told(other, family.is_told()), scenario);
         }
     }
 }

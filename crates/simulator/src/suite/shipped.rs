@@ -49,6 +49,7 @@ const FILES: &[(&str, &str)] = files![
     "proxied_5ms_85",
     "proxied_5ms_85_told",
     "two_of_eight_threads",
+    "two_of_eight_threads_in_order",
     "convergence",
 ];
 
