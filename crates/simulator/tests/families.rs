@@ -25,7 +25,7 @@ fn lines(out: &str, family: &str) -> [Vec<String>; 2] {
 }
 
 #[test]
-fn told_and_untold_workers_are_compared_whichever_are_in_the_table() {
+fn told_and_untold_are_compared_whichever_is_in_the_table() {
     let (untold, told) = (output(""), output("--told yes"));
     for family in ["stock", "proxied"] {
         let ([untold_ratios, untold_change], [told_ratios, told_change]) =

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn families_of_stock_workers_tell_nothing_and_have_their_difficulty() {
+    fn stock_families_tell_nothing_and_have_their_difficulty() {
         let all = |family: Family, has: fn(&WorkerKind) -> bool| {
             let workers = (0..20).flat_map(|seed| family_scenario(family, seed).workers).collect::<Vec<_>>();
             assert!(workers.iter().all(|kind| kind.concurrency.is_none() && kind.reports == Reports::Never));

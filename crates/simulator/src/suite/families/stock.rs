@@ -136,8 +136,11 @@ fn summary(workers: &[WorkerKind]) -> String {
     let mean = |of: fn(&WorkerKind) -> f64| workers.iter().map(of).sum::<f64>() / workers.len().max(1) as f64;
     let (service_ms, path_ms) = (mean(|kind| kind.service.ms()), mean(|kind| kind.delay.ms() + kind.hidden.ms()));
     let threads: u32 = workers.iter().map(|kind| kind.threads.get()).sum();
-    let (number, distribution) = (workers.len(), workers[0].distribution);
-    format!("{number} workers, {threads} threads, {service_ms:.0} ms {distribution}, {path_ms:.1} ms away")
+    let WorkerKind { distribution, hidden, jitter, .. } = workers[0];
+    let hidden = if hidden == Span::ZERO { "" } else { ", hidden" };
+    let jitter = if jitter == 0.0 { String::new() } else { format!(" ± {:.0} %", 100.0 * jitter) };
+    let (number, path) = (workers.len(), format!("{path_ms:.1} ms{jitter} away{hidden}"));
+    format!("{number} workers, {threads} threads, {service_ms:.0} ms {distribution}, {path}")
 }
 
 /// Duration of the load.
