@@ -11,6 +11,7 @@ mod support;
 mod bridge;
 mod mosquitto;
 mod programs;
+mod stock_workers;
 mod transports;
 
 use std::io::Write as _;

@@ -127,19 +127,19 @@ fn run(program: &[&str], spoken: &[&str], steps: usize) {
     }
 }
 
-fn source(path: &str) -> String {
+pub(crate) fn source(path: &str) -> String {
     format!("{}/tests/real_clients/{path}", env!("CARGO_MANIFEST_DIR"))
 }
 
-fn built(path: &str) -> PathBuf {
+pub(crate) fn built(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/real_clients").join(path)
 }
 
-fn text(path: &Path) -> String {
+pub(crate) fn text(path: &Path) -> String {
     path.to_str().expect("a directory with a readable name").to_owned()
 }
 
-fn is_built(what: &str, path: &Path) -> bool {
+pub(crate) fn is_built(what: &str, path: &Path) -> bool {
     let is_built = path.exists();
     if !is_built {
         skip(&format!("{what} (.ci/real_clients)"));
