@@ -102,7 +102,8 @@ fn acknowledges_as_declared(kind: &Kind) {
 
 #[test]
 fn paho_for_python_acknowledges_after_on_message() {
-    acknowledges_as_declared(&kind::PAHO_PYTHON);
+    acknowledges_as_declared(&kind::PAHO_PYTHON_FOREVER);
+    acknowledges_as_declared(&kind::PAHO_PYTHON_START);
 }
 
 #[test]

@@ -27,29 +27,35 @@ pub(super) enum Acknowledges {
     AfterWork,
 }
 
-/// Works in `on_message` on the library's only thread.
-pub(super) const PAHO_PYTHON: Kind = Kind::new("paho Python, on_message", Program::Python, "", Acknowledges::AfterWork);
+/// Works in `on_message` on the main thread. The library writes the acknowledgement when `on_message` returns.
+pub(super) const PAHO_PYTHON_FOREVER: Kind =
+    Kind::new("paho Python loop_forever", Program::Python, "loop-forever", Acknowledges::AfterWork);
+
+/// Works in `on_message` on the library's thread, which reads the next message before it writes an acknowledgement.
+pub(super) const PAHO_PYTHON_START: Kind =
+    Kind::new("paho Python loop_start", Program::Python, "loop-start", Acknowledges::AfterWork);
 
 /// The library reads on when `handleMessage` calls back.
 pub(super) const MQTT_JS_HANDLE_MESSAGE: Kind =
-    Kind::new("MQTT.js, handleMessage", Program::Node, "handle-message", Acknowledges::AfterWork);
+    Kind::new("MQTT.js handleMessage", Program::Node, "handle-message", Acknowledges::AfterWork);
 
 /// The library acknowledges when the listener returns, which awaits nothing.
 pub(super) const MQTT_JS_ON_MESSAGE: Kind =
-    Kind::new("MQTT.js, on('message')", Program::Node, "on-message", Acknowledges::BeforeWork);
+    Kind::new("MQTT.js on('message')", Program::Node, "on-message", Acknowledges::BeforeWork);
 
 pub(super) const MQTT_JS_ON_MESSAGE_REPORTS: Kind =
-    Kind::new("MQTT.js, on('message'), $load", Program::Node, "on-message-reports", Acknowledges::BeforeWork);
+    Kind::new("MQTT.js on('message') with $load", Program::Node, "on-message-reports", Acknowledges::BeforeWork);
 
 /// The library acknowledges a message when the message is in the queue of the callback.
 pub(super) const HIVEMQ_BLOCKING: Kind =
-    Kind::new("HiveMQ, blocking callback", Program::Java, "blocking", Acknowledges::BeforeWork);
+    Kind::new("HiveMQ blocking callback", Program::Java, "blocking", Acknowledges::BeforeWork);
 
 /// Works on a thread of the application, and calls `acknowledge` after the work.
-pub(super) const HIVEMQ_MANUAL: Kind = Kind::new("HiveMQ, manual", Program::Java, "manual", Acknowledges::AfterWork);
+pub(super) const HIVEMQ_MANUAL: Kind =
+    Kind::new("HiveMQ manual acknowledgement", Program::Java, "manual", Acknowledges::AfterWork);
 
 /// The library calls the router's handlers one after the other, and acknowledges when they return.
-pub(super) const PAHO_GO: Kind = Kind::new("paho Go, router", Program::Go, "", Acknowledges::AfterWork);
+pub(super) const PAHO_GO: Kind = Kind::new("paho Go router", Program::Go, "", Acknowledges::AfterWork);
 
 /// Acknowledges when the message is in the pipe to the shell's loop.
 pub(super) const MOSQUITTO_SUB: Kind =

@@ -36,19 +36,24 @@ fn plays_a_short_run(kind: &Kind, told: &'static [&'static str], path: Option<Pa
 }
 
 #[test]
-fn paho_for_python_workers_share_messages() {
-    plays_a_short_run(&kind::PAHO_PYTHON, &[], None);
+fn paho_for_python_workers_in_loop_forever_share_messages() {
+    plays_a_short_run(&kind::PAHO_PYTHON_FOREVER, &[], None);
+}
+
+#[test]
+fn paho_for_python_workers_in_loop_start_share_messages() {
+    plays_a_short_run(&kind::PAHO_PYTHON_START, &[], None);
 }
 
 #[test]
 fn paho_for_python_workers_that_tell_concurrency_share_messages() {
-    plays_a_short_run(&kind::PAHO_PYTHON, &["concurrency=1"], None);
+    plays_a_short_run(&kind::PAHO_PYTHON_START, &["concurrency=1"], None);
 }
 
 #[test]
 fn paho_for_python_workers_behind_a_proxy_share_messages() {
     let path = Path { delay: Duration::from_millis(10), jitter: Duration::from_millis(2) };
-    plays_a_short_run(&kind::PAHO_PYTHON, &[], Some(path));
+    plays_a_short_run(&kind::PAHO_PYTHON_START, &[], Some(path));
 }
 
 #[test]

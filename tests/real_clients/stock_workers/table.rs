@@ -8,8 +8,9 @@ use super::run::{Outcome, Path, Setup};
 
 const MESSAGES: usize = 2359;
 
-const ALL: [&Kind; 8] = [
-    &kind::PAHO_PYTHON,
+const ALL: [&Kind; 9] = [
+    &kind::PAHO_PYTHON_START,
+    &kind::PAHO_PYTHON_FOREVER,
     &kind::MQTT_JS_HANDLE_MESSAGE,
     &kind::MQTT_JS_ON_MESSAGE,
     &kind::MQTT_JS_ON_MESSAGE_REPORTS,
@@ -31,13 +32,20 @@ fn near<'a>(kind: &'a Kind, told: &'static [&'static str], policy: &'static str)
 /// Four workers of 5 ms behind a proxy with a delay of 10 ms in each direction.
 fn proxied(told: &'static [&'static str], load: f64, jitter: Duration) -> Setup<'static> {
     let path = Some(Path { delay: Duration::from_millis(10), jitter });
-    Setup { work: Duration::from_millis(5), factors: &[1; 4], load, path, ..near(&kind::PAHO_PYTHON, told, "adaptive") }
+    Setup {
+        work: Duration::from_millis(5),
+        factors: &[1; 4],
+        load,
+        path,
+        ..near(&kind::PAHO_PYTHON_START, told, "adaptive")
+    }
 }
 
 fn setups() -> Vec<Setup<'static>> {
     let mut setups: Vec<_> = ALL.into_iter().map(|kind| near(kind, &[], "adaptive")).collect();
-    setups.push(near(&kind::PAHO_PYTHON, &[], "round_robin"));
-    setups.push(near(&kind::PAHO_PYTHON, &["receive-maximum=1"], "adaptive"));
+    setups.push(near(&kind::PAHO_PYTHON_START, &[], "round_robin"));
+    let pahos = [&kind::PAHO_PYTHON_START, &kind::PAHO_PYTHON_FOREVER];
+    setups.extend(pahos.map(|kind| near(kind, &["receive-maximum=1"], "adaptive")));
     let can_tell = ALL.into_iter().filter(|kind| !kind.name.contains("$load"));
     setups.extend(can_tell.map(|kind| near(kind, CONCURRENCY, "adaptive")));
     for load in [0.25, 0.5, 0.85] {
