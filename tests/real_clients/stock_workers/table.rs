@@ -63,7 +63,7 @@ fn name(setup: &Setup) -> String {
     format!("{}; {}; {told}; {path}; load {}", setup.kind.name, setup.policy, setup.load)
 }
 
-/// Takes a quarter of an hour on a quiet machine.
+/// Takes three quarters of an hour. A busy machine makes waits longer: see the lag.
 ///
 /// - `TENBIN_STOCK=paho,proxy`: setups whose name has one of these parts; default: all.
 /// - `TENBIN_STOCK_ROUNDS`: runs of each setup; default 5. The table has their medians.
@@ -78,7 +78,7 @@ fn stock_workers_print_a_table_of_waiting_times() {
     say("acknowledgements of three messages of 300 ms, in ms after their arrival");
     for kind in ALL.into_iter().filter(|kind| is_wanted(kind.name) && kind.is_installed()) {
         let times = acknowledgements::observe(kind);
-        say(&format!("  {:<32}{:?}", kind.name, times.iter().map(Duration::as_millis).collect::<Vec<_>>()));
+        say(&format!("  {:<36}{:?}", kind.name, times.iter().map(Duration::as_millis).collect::<Vec<_>>()));
     }
     let lacking = "lag: by how much the publisher was late; repeated: messages worked on twice";
     say(&format!("waiting times in ms, medians of {rounds} runs; {lacking}\n{HEAD}"));
