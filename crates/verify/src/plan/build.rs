@@ -23,7 +23,7 @@ pub(super) fn plan(template: &Template, seed: Option<u64>) -> Result<Plan, Mista
     let clients: Vec<_> =
         template.clients.iter().filter_map(|c| client(template, c, &instances, &mut complaints)).collect();
     check_load(template, &clients, &mut complaints);
-    check_placing(template, &mut complaints);
+    check_runtime(template, &mut complaints);
     let mut needs = need_of_runtime(template.base.runtime);
     for action in &template.actions {
         check_targets(template, action, &members, &mut complaints);
@@ -291,14 +291,14 @@ fn check_load(template: &Template, clients: &[Client], complaints: &mut Complain
     }
 }
 
-/// Images need a runtime with containers, ssh needs nodes. A container has no disk of the lab.
-fn check_placing(template: &Template, complaints: &mut Complaints) {
+/// Refuses systems and clients that the runtime cannot start where the template places them.
+fn check_runtime(template: &Template, complaints: &mut Complaints) {
     let runtime = template.base.runtime;
     let is_one = |system: &&System| system.kind == Kind::Rabbitmq && system.replicas > 1;
     for system in template.systems.iter().filter(|system| runtime == Runtime::Processes && is_one(system)) {
         complaints.add(
             system.place,
-            format!("{}: nodes of RabbitMQ need an address each, which runtime processes has not", system.name),
+            format!("{}: each node of RabbitMQ needs an address, and runtime processes has only one", system.name),
             "use runtime: namespaces".to_owned(),
         );
     }
@@ -311,14 +311,14 @@ fn check_placing(template: &Template, complaints: &mut Complaints) {
         if has_image && runtime != Runtime::Docker {
             complaints.add(
                 place,
-                format!("{name} has an image, which runtime {} cannot start", runtime.name()),
+                format!("{name} has an image, but runtime {} starts no images", runtime.name()),
                 "use runtime: docker, or replace image by command".to_owned(),
             );
         }
         if has_image && template.systems.iter().any(|system| system.name == *name && system.disk.is_some()) {
             complaints.add(
                 place,
-                format!("{name} is a container, which has no disk of the lab"),
+                format!("{name} is a container: containers have no disk of the lab"),
                 "remove disk, or start it by a command".to_owned(),
             );
         }
@@ -326,7 +326,7 @@ fn check_placing(template: &Template, complaints: &mut Complaints) {
         if runtime == Runtime::Ssh && placing.node.is_none() && !is_external {
             complaints.add(
                 place,
-                format!("{name} is on no node, which runtime ssh needs"),
+                format!("{name} is on no node, but runtime ssh needs one"),
                 "add \"node_name:\" with a node of base".to_owned(),
             );
         }

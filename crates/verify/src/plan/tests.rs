@@ -192,17 +192,17 @@ fn impossible_plans_are_refused_with_their_place() {
         ),
         (
             "base: { runtime: processes }\nsystems:\n  b: { kind: rabbitmq, replicas: 3 }\n  p: { publishes_to: b }\n".to_owned(),
-            "t.yaml:3:3: b: nodes of RabbitMQ need an address each, which runtime processes has not; use runtime: namespaces",
+            "t.yaml:3:3: b: each node of RabbitMQ needs an address, and runtime processes has only one; use runtime: namespaces",
         ),
         (on("namespaces", "fault: kill, target: p"), "t.yaml:7:5: kill of client p would end its ledger; pause it instead"),
         (on("namespaces", "fault: stop, target: publishers"), "t.yaml:7:5: stop of client p would end its ledger"),
         (
             "systems: { b: { kind: mqtt, image: x } }\n".to_owned(),
-            "t.yaml:1:12: b has an image, which runtime namespaces cannot start; use runtime: docker",
+            "t.yaml:1:12: b has an image, but runtime namespaces starts no images; use runtime: docker",
         ),
         (
             "{ base: { runtime: docker }, systems: { b: { image: x, disk: { size: 1MiB } } } }\n".to_owned(),
-            "t.yaml:1:41: b is a container, which has no disk of the lab",
+            "t.yaml:1:41: b is a container: containers have no disk of the lab",
         ),
         (
             "base: { runtime: docker }\nsystems: { b: { image: x } }\nactions: [ { fault: disk.full, target: b, start: 30 } ]\n"
@@ -211,11 +211,11 @@ fn impossible_plans_are_refused_with_their_place() {
         ),
         (
             "{ base: { runtime: ssh, nodes: { n: 192.0.2.1 } }, systems: { b: { image: x, node_name: n } } }\n".to_owned(),
-            "t.yaml:1:63: b has an image, which runtime ssh cannot start; use runtime: docker",
+            "t.yaml:1:63: b has an image, but runtime ssh starts no images; use runtime: docker",
         ),
         (
             "{ base: { runtime: ssh, nodes: { n: 192.0.2.1 } }, systems: { b: { kind: nats } } }\n".to_owned(),
-            "t.yaml:1:63: b is on no node, which runtime ssh needs",
+            "t.yaml:1:63: b is on no node, but runtime ssh needs one",
         ),
         (
             "systems:\n  b: { kind: mqtt, external: 'h:1' }\nactions: [ { fault: kill, target: b, start: 30 } ]\n"
