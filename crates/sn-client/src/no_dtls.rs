@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use tenbin_sn::NO_DTLS;
 use tokio::net::UdpSocket;
 
 /// Keys of a client for DTLS, which this build does not have: a client with keys is refused.
@@ -27,8 +28,6 @@ pub enum DtlsKeys {
 /// A DTLS session, which no client has.
 #[derive(Debug)]
 pub(crate) enum Secured {}
-
-const NO_DTLS: &str = "this build has no DTLS: build with `cargo build --release --features dtls`";
 
 /// Says why keys cannot be used in this build.
 pub(crate) fn check_build(_: &DtlsKeys) -> Result<(), String> {

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use tenbin_sn::NO_DTLS;
+
 use crate::config::{ConfigError, Listener};
 use crate::counters::Counters;
 use crate::limits::Limits;
@@ -41,10 +43,7 @@ impl Dtls {
     pub(crate) fn of(listener: &Listener, _: &Arc<Counters>) -> Result<Option<Box<Self>>, ConfigError> {
         match listener.dtls {
             None => Ok(None),
-            Some(_) => Err(ConfigError::of_key(
-                "dtls",
-                "this build has no DTLS: build with `cargo build --release --features dtls`",
-            )),
+            Some(_) => Err(ConfigError::of_key("dtls", NO_DTLS)),
         }
     }
 

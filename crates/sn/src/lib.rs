@@ -80,3 +80,6 @@ pub use predefined::{PredefinedError, PredefinedTopics};
 pub use settings::{Login, Settings, SleepReports};
 pub use topic_ids::{TopicId, TopicOwner};
 pub use wheel::{Alarm, Wheel};
+
+/// Error of a program without the cargo feature `dtls` that is told to use DTLS.
+pub const NO_DTLS: &str = "this build has no DTLS: build with `cargo build --release --features dtls`";
