@@ -222,7 +222,12 @@ mod tests {
             |key: &&String| key.contains("maximum") || key.contains("per_second") || key.contains("per_minute");
         for key in keys.iter().filter(is_bound) {
             let is_without = WITHOUT_REFUSALS.iter().any(|other| key.starts_with(other));
-            assert!(is_counted(key) != is_without, "{key}");
+            assert!(
+                is_counted(key) != is_without,
+                "{key} looks like a bound: add it to bounds! in values/bound.rs, a row in \
+                 tests/operation/admin/bounds.rs and docs/admin.md, or, if it refuses nothing, to WITHOUT_REFUSALS \
+                 here; not both"
+            );
         }
         for bound in Bound::ALL {
             assert!(keys.iter().any(|key| key == bound.key()), "{} is no key", bound.key());

@@ -347,7 +347,11 @@ mod tests {
 
     #[test]
     fn the_shipped_file_is_the_default() {
-        assert_eq!(Config::parse(Config::DEFAULT_TOML).unwrap(), Config::default());
+        let shipped = Config::parse(Config::DEFAULT_TOML).unwrap();
+        if let Some(NotTaken { key, old, new }) = shipped.not_taken(&Config::default()).first() {
+            panic!("default.toml has {key} = {old}, tables.rs {new}");
+        }
+        assert_eq!(shipped, Config::default());
         assert_eq!(Config::parse("").unwrap(), Config::default());
     }
 

@@ -80,7 +80,8 @@ mod tests {
         let texts = given.into_iter().chain(of_kind).map(|value| format!("{table}{name} = {value}\n"));
         let legal = texts.filter_map(|text| Config::parse(&text).ok());
         let default = Config::default();
-        legal.into_iter().find(|config| *config != default).unwrap_or_else(|| panic!("no other value of {key}"))
+        let other = legal.into_iter().find(|config| *config != default);
+        other.unwrap_or_else(|| panic!("no other value of {key} is legal: add one to OTHERS here"))
     }
 
     #[test]
@@ -95,7 +96,8 @@ mod tests {
         for (key, value) in keys {
             let named = Config::default().not_taken(&changed(&key, &value));
             let names: Vec<_> = named.iter().map(|named| &named.key[..]).collect();
-            assert_eq!(names, if TAKEN.contains(&&key[..]) { vec![] } else { vec![&key[..]] });
+            let expected = if TAKEN.contains(&&key[..]) { vec![] } else { vec![&key[..]] };
+            assert_eq!(names, expected, "a reload must take {key} (TAKEN) or name it alone");
         }
         let webhook = "[[webhook]]\nurl = \"https://user:secret@example.org/\"\nevents = [\"connected\"]\n";
         let named = Config::default().not_taken(&Config::parse(webhook).unwrap());
