@@ -218,3 +218,22 @@ const SHARED_HELP: [(&str, &str); 9] = [
     ("tenbin_slow_clients", "Slow clients by their state."),
     ("tenbin_load_reports_total", "Load reports by their result."),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+
+    #[test]
+    fn families_of_several_counters_have_a_shared_help() {
+        let families: Vec<_> = Metrics::default().snapshot().samples().map(|sample| sample.family).collect();
+        for family in &families {
+            let has_labels = families.iter().filter(|other| *other == family).count() > 1;
+            let has_help = SHARED_HELP.iter().any(|(shared, _)| shared == family);
+            assert!(!has_labels || has_help, "{family} has labels: add its help text to SHARED_HELP");
+        }
+        for (family, _) in SHARED_HELP {
+            assert!(families.contains(&family), "no counter has {family}: remove it from SHARED_HELP");
+        }
+    }
+}
