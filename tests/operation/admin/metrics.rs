@@ -143,7 +143,21 @@ fn all_families_are_there_and_the_board_shows_no_others() {
         let family = name.trim_end_matches("_bucket");
         assert!(types.contains_key(family), "the board shows {name}, which is not at /metrics");
     }
+    check_page(types.keys());
     check_by_promtool(&text);
+}
+
+/// Checks that the tables of `docs/admin.md` have all families; `*` in the name of a row stands for any text.
+fn check_page<'a>(families: impl Iterator<Item = &'a &'a str>) {
+    let page = include_str!("../../../docs/admin.md");
+    let first_cells = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    let names: Vec<_> = first_cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+    let is_of = |family: &str, name: &str| match name.split_once('*') {
+        Some((start, end)) => family.starts_with(start) && family[start.len()..].ends_with(end),
+        None => family == name,
+    };
+    let missing: Vec<_> = families.filter(|family| !names.iter().any(|name| is_of(family, name))).collect();
+    assert!(missing.is_empty(), "docs/admin.md: the table of families lacks {missing:?}");
 }
 
 /// Has `promtool` check the metrics, if it is installed.
