@@ -279,7 +279,9 @@ impl Known {
             let program = Path::new(env!("CARGO_BIN_EXE_tenbin")).with_file_name(&name);
             if !program.exists() {
                 // `cargo test --workspace` builds it; a build of the root package alone does not.
-                let _ = writeln!(std::io::stderr(), "skipped: {name} is not built");
+                let why =
+                    format!("{name} is not built (cargo build --workspace), its commands in the pages are unchecked");
+                let _ = writeln!(std::io::stderr(), "skipped: {why}");
                 return None;
             }
             let output = Command::new(&program).args(rest).arg("--help").output();

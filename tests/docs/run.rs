@@ -24,8 +24,12 @@ fn first_screen_of_the_readme_works() {
 
     let probe = "import paho.mqtt, sys; sys.exit(int(paho.mqtt.__version__.split('.')[0]) < 2)";
     let has_paho = Command::new("python3").args(["-c", probe]).output().is_ok_and(|output| output.status.success());
-    if !is_there("Paho for Python", has_paho)
-        || !is_there("mosquitto_pub", Command::new("mosquitto_pub").arg("--help").output().is_ok())
+    if !is_there("Paho for Python", "pip install paho-mqtt", has_paho)
+        || !is_there(
+            "mosquitto_pub",
+            "apt-get install mosquitto-clients",
+            Command::new("mosquitto_pub").arg("--help").output().is_ok(),
+        )
     {
         return;
     }
@@ -86,16 +90,16 @@ fn tenbin(arguments: &[&str]) -> String {
 fn is_installed(program: &str) -> bool {
     let is_there = Command::new(program).arg("--version").output().is_ok();
     if !is_there {
-        let _ = writeln!(std::io::stderr(), "skipped: {program} is not installed");
+        let _ = writeln!(std::io::stderr(), "skipped: {program} is not installed (cargo install {program})");
     }
     is_there
 }
 
-/// Whether a client that CI has to have is installed.
-fn is_there(what: &str, is_there: bool) -> bool {
+/// Whether a client that CI has to have is installed; `command` installs it.
+fn is_there(what: &str, command: &str, is_there: bool) -> bool {
     if !is_there {
-        assert!(std::env::var_os("CI").is_none(), "{what} is not installed");
-        let _ = writeln!(std::io::stderr(), "skipped: {what} is not installed");
+        assert!(std::env::var_os("CI").is_none(), "{what} is not installed ({command})");
+        let _ = writeln!(std::io::stderr(), "skipped: {what} is not installed ({command})");
     }
     is_there
 }
