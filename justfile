@@ -9,12 +9,14 @@ check:
 test:
     cargo test --workspace
 
-# Runs the fast tests: units of the pure crates, the project's texts, and the protocol with the built broker.
+# Runs the fast tests: units of all crates, suites of the pure crates, the project's texts, and the protocol with the
+# built broker. `--workspace` selects the features of `just test`, so that both share one build. `--no-fail-fast` shows
+# the failures of all suites at once.
 test-fast:
-    cargo test -p tenbin-kit -p tenbin-codec -p tenbin-session -p tenbin-balancer -p tenbin-websocket \
-        -p tenbin-pending -p tenbin-sn-codec -p tenbin-sn
-    cargo test -p tenbin-broker --lib
-    cargo test --test docs --test house --test requirements --test protocol
+    cargo test --workspace --no-fail-fast --lib --test docs --test house --test requirements --test protocol \
+        --test arbitrary_bytes --test properties --test round_trip --test rules --test vectors \
+        --test zero_copy --test hostile --test joined --test model --test no_alloc --test ordered --test virtual_time \
+        --test mutations --test client_peer --test gateway_peer --test long_sleep --test wheel --test scapy
 
 # Measures the broker beside the other brokers that are installed; arguments as of benches/compare.
 bench *arguments:
@@ -39,7 +41,7 @@ long *suites:
 
 # Builds the site of the documentation in target/book, after the pages that are generated.
 docs:
-    UPDATE=1 cargo test --test docs
+    UPDATE=1 cargo test --workspace --test docs
     mdbook build
 
 # Checks licences, sources, duplicates and advisories of all dependencies.
