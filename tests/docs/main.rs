@@ -1,5 +1,6 @@
 //! The pages of the project are true: links and anchors resolve, commands exist, and cheap commands run as README has
-//! them. `docs/keys.md` and the decisions of `docs/SUMMARY.md` are generated: `UPDATE=1 cargo test --test docs` writes them.
+//! them. `docs/keys.md` and the decisions of `docs/SUMMARY.md` are generated:
+//! `UPDATE=1 cargo test --workspace --test docs` writes them.
 
 mod commands;
 mod keys;
@@ -24,5 +25,5 @@ fn compare(path: &str, text: &str) {
         std::fs::write(&file, text).expect("the file can be written");
     }
     let present = std::fs::read_to_string(&file).unwrap_or_default();
-    assert!(present == text, "{path} is out of date: `UPDATE=1 cargo test --test docs` writes it");
+    assert!(present == text, "{path} is out of date: `UPDATE=1 cargo test --workspace --test docs` writes it");
 }
