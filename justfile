@@ -11,7 +11,7 @@ test:
 
 # Runs the fast tests: units of all crates, suites of the pure crates, the project's texts, and the protocol with the
 # built broker. `--workspace` selects the features of `just test`, so that both share one build. `--no-fail-fast` shows
-# the failures of all suites at once.
+# the failures of all suites at once. Examples of the documentation are in `just test` alone.
 test-fast:
     cargo test --workspace --no-fail-fast --lib --test docs --test house --test requirements --test protocol \
         --test arbitrary_bytes --test properties --test round_trip --test rules --test vectors \

@@ -115,6 +115,7 @@ mod tests {
         assert_eq!(median(&[9.0, 1.0, 5.0]), Some(5.0));
         assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), Some(2.5));
     }
+
     #[test]
     fn a_curve_goes_from_the_shortest_to_the_longest() {
         let mut histogram = Histogram::new(3).unwrap();
