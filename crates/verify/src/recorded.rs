@@ -82,7 +82,17 @@ fn read(path: &Path) -> Result<String, Error> {
 /// `text` with one outcome; all else stays, with its comments.
 fn with(text: &str, verification: &str, variant: &str, failing: &[Assertion]) -> Result<String, TomlError> {
     let mut document = text.parse::<DocumentMut>()?;
-    let outcomes = document.entry(verification).or_insert_with(toml_edit::table);
+    if !document.contains_key(verification) {
+        // Comments at the end of the file stay before the new table.
+        let end = document.trailing().as_str().unwrap_or_default().to_owned();
+        let mut table = toml_edit::Table::new();
+        if !end.is_empty() {
+            table.decor_mut().set_prefix(format!("{end}\n"));
+            document.set_trailing("");
+        }
+        document.insert(verification, Item::Table(table));
+    }
+    let outcomes = &mut document[verification];
     let mut outcome = Value::from_iter(failing.iter().map(ToString::to_string));
     match outcomes.get_mut(variant).and_then(Item::as_value_mut) {
         Some(known) => {
@@ -122,6 +132,13 @@ mod tests {
         assert_eq!(recorded.of("sweep", "size-1.5"), Some(&lost[..]));
         assert_eq!(recorded.of("kill", "tenbin"), Some(&[][..]));
         assert_eq!(recorded.of("kill", "rabbitmq"), None);
+    }
+
+    #[test]
+    fn comments_at_the_end_stay_before_a_new_table() {
+        assert_eq!(with("# Top.\n", "kill", "a", &[]), "# Top.\n\n[kill]\na = []\n");
+        let text = "[kill]\na = []\n# Of kill.\n";
+        assert_eq!(with(text, "other", "b", &[]), format!("{text}\n[other]\nb = []\n"));
     }
 
     #[test]
