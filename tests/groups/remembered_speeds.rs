@@ -25,7 +25,9 @@ fn worker_without_remembered_speed_starts_like_any_other() {
 /// Both report their speed before, and acknowledge no message after. The group ends in between unless the sessions
 /// last.
 fn given_after_return(limits: &str, is_lasting: bool) -> (usize, usize) {
-    let file = ConfigFile::new(&format!("policy = \"adaptive\"\n[remembered_speeds]\n{limits}\n"));
+    let file = ConfigFile::new(&format!(
+        "policy = \"adaptive\"\n[[share]]\nlate_binding = \"off\"\n[remembered_speeds]\n{limits}\n"
+    ));
     let broker = BrokerProcess::start(&["--config", file.path()]);
     let connect = |id: &str| match is_lasting {
         true => lasting(ProtocolVersion::V5, id),

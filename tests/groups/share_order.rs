@@ -346,7 +346,7 @@ fn messages_of_a_lost_member_precede_the_group_backlog() {
 fn mqtt_4_6_0_1_group_messages_of_both_qos_are_resent_in_order() {
     for version in VERSIONS {
         for stored in [false, true] {
-            for rule in ["", "key = \"topic\""] {
+            for rule in ["late_binding = \"off\"", "key = \"topic\""] {
                 let file = ConfigFile::new(&format!("[[share]]\n{rule}"));
                 let directory = DataDirectory::new();
                 let arguments = ["--config", file.path()];

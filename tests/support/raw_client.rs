@@ -297,6 +297,8 @@ impl RawClient {
         let mut messages = Vec::new();
         loop {
             self.settle();
+            // What an acknowledgement brings may come behind the answer to the first PINGREQ.
+            self.settle();
             if self.set_aside.is_empty() {
                 return messages;
             }

@@ -260,7 +260,8 @@ mod tests {
             is_ordered: true,
             may_break_order: true,
             shadow: Some(Policy::Random),
-            late_binding: false,
+            late_binding: crate::LateBinding::Off,
+            concurrency: 3,
         };
         group.set_rules(rules);
         assert_eq!((group.rules(), group.members().rules()), (rules, rules));

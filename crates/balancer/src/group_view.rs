@@ -25,12 +25,12 @@ pub(crate) struct GroupView {
     /// Geometric, since one slow member among many would raise an arithmetic mean too much. Times below 1/16 of the
     /// median are left out: they are rare, and a false claim of such speed could attract all messages.
     mean_ns: AtomicU64,
-    /// [`HAS_EVIDENCE`], [`HAS_UNUSED`], [`IS_QUIET`], [`IS_LIMITED`], [`HAS_CONCURRENCY`].
+    /// [`HAS_EVIDENCE`], [`HAS_UNUSED`], [`IS_QUIET`], [`MAY_WAIT`], [`HAS_ACKS`], [`HAS_CONCURRENCY`].
     facts: AtomicU8,
 }
 
 /// The figures at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct View {
     /// g: geometric mean of the known processing times; 0 = none is known.
     pub(crate) mean_ns: u64,
@@ -42,6 +42,8 @@ pub(crate) struct View {
     pub(crate) has_unused: bool,
     /// Whether at most every second member is busy.
     pub(crate) is_quiet: bool,
+    /// Whether any member acknowledges.
+    pub(crate) has_acks: bool,
     /// Whether any member works on several messages at a time, as it told.
     pub(crate) has_concurrency: bool,
 }
@@ -89,8 +91,8 @@ impl GroupView {
 
     /// Returns whether messages may wait until some member can begin with them, by the last scan.
     #[inline]
-    pub(crate) fn is_limited(&self) -> bool {
-        self.facts.load(Relaxed) & IS_LIMITED != 0
+    pub(crate) fn may_wait(&self) -> bool {
+        self.facts.load(Relaxed) & MAY_WAIT != 0
     }
 
     /// Returns the figures of the last scan.
@@ -103,6 +105,7 @@ impl GroupView {
             has_evidence: facts & HAS_EVIDENCE != 0,
             has_unused: facts & HAS_UNUSED != 0,
             is_quiet: facts & IS_QUIET != 0,
+            has_acks: facts & HAS_ACKS != 0,
             has_concurrency: facts & HAS_CONCURRENCY != 0,
         }
     }
@@ -130,6 +133,7 @@ impl GroupView {
         let has_evidence = flags & (flag::REPORTS | flag::ACKS) != 0;
         let is_quiet = busy <= members / 2;
         facts |= fact(has_evidence, HAS_EVIDENCE) | fact(has_unused, HAS_UNUSED) | fact(is_quiet, IS_QUIET);
+        facts |= fact(flags & flag::ACKS != 0, HAS_ACKS);
         self.facts.store(facts, Relaxed);
         if flags & flag::EARLY != 0 {
             suspect_the_unverified(seats);
@@ -139,7 +143,7 @@ impl GroupView {
 
 /// Returns the facts that follow from a member's limits.
 fn limits(hot: &Hot) -> u8 {
-    fact(hot.concurrency() > 1, HAS_CONCURRENCY) | fact(hot.is_limited(), IS_LIMITED)
+    fact(hot.concurrency() > 1, HAS_CONCURRENCY) | fact(adaptive::late::may_wait_for(hot), MAY_WAIT)
 }
 
 fn fact(holds: bool, fact: u8) -> u8 {
@@ -200,7 +204,8 @@ const HAS_EVIDENCE: u8 = 1;
 const HAS_UNUSED: u8 = 2;
 const IS_QUIET: u8 = 4;
 const HAS_CONCURRENCY: u8 = 8;
-const IS_LIMITED: u8 = 16;
+const MAY_WAIT: u8 = 16;
+const HAS_ACKS: u8 = 32;
 const SCAN_PAUSE_NS: u64 = 1_000_000;
 const SCAN_PAUSE_PER_MEMBER_NS: u64 = 4_000;
 

@@ -3,6 +3,7 @@
 use crate::{
     dispatch::Dispatch,
     estimate::{Finish, MARGIN_MOST, Observed, Verdict, flag, margin_in_sixteenths, margin_ns},
+    limit::Learnt,
     load::Availability,
     outstanding::Outstanding,
     speed::Speed,
@@ -43,6 +44,10 @@ pub(crate) struct Hot {
     concurrency: AtomicU16,
     /// The client's Receive Maximum; 0 = too large to count. Written by `set_receive_maximum` only.
     receive_maximum: AtomicU16,
+    /// Outstanding messages that the client does not work on: it acknowledged later ones. Written by evidence and `connected`.
+    held: AtomicU16,
+    /// A [`Learnt`]. Written by evidence and `connected`.
+    learnt: AtomicU8,
     /// An [`Availability`] as its discriminant. Written by `set_availability` only.
     availability: AtomicU8,
     /// [Flags](flag) from evidence. Written by evidence and `connected`, under the lock of `Reported`.
@@ -78,6 +83,8 @@ impl Hot {
             delay: AtomicU16::new(0),
             concurrency: AtomicU16::new(0),
             receive_maximum: AtomicU16::new(0),
+            held: AtomicU16::new(0),
+            learnt: AtomicU8::new(0),
             availability: AtomicU8::new(Availability::Ready as u8),
             flags: AtomicU8::new(0),
             marks: AtomicU8::new(0),
@@ -96,6 +103,8 @@ impl Hot {
         self.speed.store(Speed::of(0).to_word(), Relaxed);
         self.delay.store(0, Relaxed);
         self.flags.store(0, Relaxed);
+        self.learnt.store(0, Relaxed);
+        self.held.store(0, Relaxed);
         self.marks.store(if was_in_use { mark::NEWCOMER } else { 0 }, Relaxed);
         self.set_margin(MARGIN_MOST);
     }
@@ -291,16 +300,10 @@ impl Hot {
         self.set_margin(MARGIN_MOST);
     }
 
-    /// Sets the margin of a client that has `units` if it works on one message at a time.
-    fn set_margin(&self, units: u8) {
-        let has_acks = self.flags() & flag::ACK_MODE != 0;
-        let sixteenths = if has_acks { 0 } else { margin_in_sixteenths(units, self.concurrency()) };
-        self.margin.store(sixteenths, Relaxed);
-    }
-
-    #[inline]
-    pub(crate) fn concurrency(&self) -> u64 {
-        self.concurrency.load(Relaxed).into()
+    pub(crate) fn set_learnt(&self, learnt: Learnt) {
+        if self.learnt() != learnt {
+            self.learnt.store(learnt.0, Relaxed);
+        }
     }
 
     pub(crate) fn set_receive_maximum(&self, messages: u16) {
@@ -312,10 +315,35 @@ impl Hot {
         self.receive_maximum.load(Relaxed).into()
     }
 
-    /// Whether messages may wait until the client can begin with them.
+    pub(crate) fn set_held(&self, messages: u64) {
+        let messages = messages.min(u16::MAX.into()) as u16;
+        if self.held.load(Relaxed) != messages {
+            self.held.store(messages, Relaxed);
+        }
+    }
+
+    /// Returns the outstanding messages that the client may work on.
     #[inline]
-    pub(crate) fn is_limited(&self) -> bool {
-        self.concurrency() > 0 || self.receive_maximum() > 0
+    pub(crate) fn in_work(&self) -> u64 {
+        self.outstanding().messages.saturating_sub(self.held.load(Relaxed).into())
+    }
+
+    /// Returns how the client serves messages.
+    #[inline]
+    pub(crate) fn learnt(&self) -> Learnt {
+        Learnt(self.learnt.load(Relaxed))
+    }
+
+    /// Sets the margin of a client that has `units` if it works on one message at a time.
+    fn set_margin(&self, units: u8) {
+        let has_acks = self.flags() & flag::ACK_MODE != 0;
+        let sixteenths = if has_acks { 0 } else { margin_in_sixteenths(units, self.concurrency()) };
+        self.margin.store(sixteenths, Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn concurrency(&self) -> u64 {
+        self.concurrency.load(Relaxed).into()
     }
 
     #[inline]

@@ -16,10 +16,12 @@ use crate::{
     estimate::{Estimate, flag},
     hot::Hot,
     latency::PeakLatency,
+    limit::{Learner, Lesson, Seen},
     nanos::Nanos,
     outstanding::Outstanding,
     policy::adaptive::late,
     report::LoadReport,
+    rules::Rules,
     sync::{AtomicU64, Mutex, Relaxed, lock},
 };
 
@@ -77,6 +79,7 @@ struct Known(Option<Box<Evidence>>);
 struct Evidence {
     recent: RecentMeans,
     estimate: Estimate,
+    learner: Learner,
     /// Number of overdue reports.
     late_reports: u64,
     /// Number of messages taken back.
@@ -85,7 +88,8 @@ struct Evidence {
 
 impl Evidence {
     fn new(now: Nanos) -> Self {
-        Self { recent: RecentMeans::default(), estimate: Estimate::new(now.0), late_reports: 0, taken_back: 0 }
+        let (recent, estimate) = (RecentMeans::default(), Estimate::new(now.0));
+        Self { recent, estimate, learner: Learner::default(), late_reports: 0, taken_back: 0 }
     }
 }
 
@@ -165,6 +169,11 @@ impl MemberLoad {
         let mut known = lock(&self.reported.known);
         let evidence = self.evidence(&mut known);
         let now = acknowledged.at;
+        if late::is_short(&self.hot) {
+            evidence.learner.interrupt();
+        } else {
+            self.learn_service(evidence, acknowledged);
+        }
         self.hot.no_longer_outstanding(acknowledged.messages, acknowledged.bytes);
         // The longest latency: shorter ones of the same moment do not lower a peak.
         self.reported.latency.observe(now.0.saturating_sub(acknowledged.first_sent_at.0), now);
@@ -214,6 +223,7 @@ impl MemberLoad {
         let mut known = lock(&self.reported.known);
         let evidence = self.evidence(&mut known);
         evidence.taken_back += u64::from(messages);
+        evidence.learner.interrupt();
         self.hot.no_longer_outstanding(messages, bytes);
         self.hot.take_back(messages.into(), self.hot.speed().processing_ns());
         self.hot.learn(now.0, |seen| evidence.estimate.taken_back(seen));
@@ -225,6 +235,7 @@ impl MemberLoad {
         let mut known = lock(&self.reported.known);
         let evidence = self.evidence(&mut known);
         evidence.taken_back += u64::from(messages);
+        evidence.learner.interrupt();
         self.hot.no_longer_outstanding(messages, bytes);
         self.hot.learn(now.0, |seen| evidence.estimate.taken_back(seen));
     }
@@ -263,22 +274,23 @@ impl MemberLoad {
         self.hot.set_delay_ns(one_way_ns);
     }
 
-    /// Returns whether messages may wait with the client's groups until it can begin with them, because it told its
-    /// [concurrency](Self::set_concurrency) or has a small [Receive Maximum](Self::set_receive_maximum).
+    /// Returns whether messages may wait with the client's groups until it can begin with them. Ask before an
+    /// acknowledgement too, since that may end it.
     #[inline]
-    pub fn is_limited(&self) -> bool {
-        self.hot.is_limited()
+    pub fn may_wait_for(&self) -> bool {
+        late::may_wait_for(&self.hot)
     }
 
-    /// Returns whether messages may wait with the client's groups although it has no [limit](Self::is_limited), until it
-    /// acknowledges: it never did so, or its next acknowledgement is overdue. Ask before an acknowledgement or a report.
-    pub fn may_be_doubtful(&self, now: Nanos) -> bool {
-        late::may_be_doubtful(&self.hot, now.0)
+    /// Returns how many messages the client may have outstanding before others wait with a group of these rules; `None` = any
+    /// number. It may get more while many wait.
+    pub fn limit(&self, rules: &Rules) -> Option<u64> {
+        late::limit(&self.hot, rules, 0)
     }
 
-    /// Returns whether the client can begin with another message, as far as its concurrency and its Receive Maximum tell.
+    /// Returns whether the client may begin with another message, if many wait.
     pub fn can_begin(&self) -> bool {
-        late::limit(&self.hot).is_none_or(|limit| self.hot.outstanding().messages < limit)
+        let limit = late::limit(&self.hot, &Rules::default(), MANY);
+        limit.is_none_or(|limit| self.hot.in_work() < limit)
     }
 
     /// Sets the client's Receive Maximum: its messages beyond it wait with the group, not in the client's own queue.
@@ -290,11 +302,23 @@ impl MemberLoad {
     /// Largest Receive Maximum that limits a client: with larger ones it is the size of a buffer.
     pub const RECEIVE_MAXIMUM_MOST: u16 = 1000;
 
+    /// Learns from acknowledgements that still count as outstanding.
+    fn learn_service(&self, evidence: &mut Evidence, acknowledged: &Acknowledged) {
+        let hot = &self.hot;
+        evidence.learner.acknowledged(&Seen {
+            now: acknowledged.at.0,
+            messages: acknowledged.messages.into(),
+            outstanding: hot.outstanding().messages,
+            first_sent_at: acknowledged.first_sent_at.0,
+        });
+        hot.set_learnt(evidence.learner.learnt());
+        hot.set_held(evidence.learner.held());
+    }
+
     /// Sets how many messages the client works on at a time, as it told; 0 = unknown. It holds until
     /// the session ends.
     ///
-    /// A client that told it gets no more messages that it has to acknowledge than it can begin with
-    /// ([`Members::pick_late`](crate::Members::pick_late)).
+    /// It is the first guess of the client's limit.
     pub fn set_concurrency(&self, messages: u16) {
         self.hot.set_concurrency(messages);
     }
@@ -325,9 +349,10 @@ impl MemberLoad {
     /// Returns the fields of Table 3 and others, each at its present value (see the type about their consistency).
     pub fn snapshot(&self) -> LoadSnapshot {
         let Outstanding { messages, bytes } = self.hot.outstanding();
-        let (late_reports, taken_back) = {
+        let (late_reports, taken_back, lesson) = {
             let known = lock(&self.reported.known);
-            known.0.as_ref().map_or((0, 0), |evidence| (evidence.late_reports, evidence.taken_back))
+            let evidence = known.0.as_ref();
+            evidence.map_or((0, 0, Lesson::default()), |e| (e.late_reports, e.taken_back, e.learner.lesson()))
         };
         LoadSnapshot {
             messages_in_queue: self.reported.m_q.load(Relaxed),
@@ -344,7 +369,8 @@ impl MemberLoad {
             taken_back,
             round_trip: Duration::from_nanos(self.hot.delay_ns() * 2),
             concurrency: self.hot.concurrency() as u16,
-            outstanding_maximum: late::limit(&self.hot),
+            outstanding_maximum: self.limit(&Rules::default()),
+            lesson,
         }
     }
 
@@ -406,6 +432,9 @@ fn nanoseconds(duration: Duration) -> u64 {
 }
 
 const MINUTE: Duration = Duration::from_secs(60);
+
+/// Messages that wait for each member, in sixteenths, so that all limits are as large as they get.
+const MANY: u64 = 16 << 10;
 
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -20,7 +20,7 @@ use crate::{
     },
     policy_state::PolicyState,
     rng::Rng,
-    rules::Rules,
+    rules::{LateBinding, Rules},
     seats::Seats,
     shadow::{Shadow, ShadowFigures, ShadowRecord},
     standing::Standing,
@@ -89,7 +89,7 @@ impl<T> Members<'_, T> {
         let table = self.table(self.snapshot.rules.policy);
         let index = match &self.snapshot.shadow {
             None => pick(table, dispatch, rng)?,
-            Some(shadow) => shadow.pick_beside(table, dispatch, rng)?,
+            Some(shadow) => shadow.pick_beside(table, dispatch, rng, |rng| pick(table, dispatch, rng))?,
         };
         Some(&self.snapshot.members[index])
     }
@@ -97,15 +97,14 @@ impl<T> Members<'_, T> {
     /// Chooses the member for a message that may wait with the group, and books it like [`pick`](Self::pick).
     ///
     /// `None`: no member should have it now. The caller offers the messages of the group again, oldest first, after
-    /// each acknowledgement, report and change of the members. `waiting`: messages of the group that wait, without this
-    /// one.
+    /// each acknowledgement, report and change of the members, and once a second. `waiting`: messages of the group that
+    /// wait, without this one.
     ///
-    /// Only with [`Rules::late_binding`] and [`Adaptive`](Policy::Adaptive), if a member told its
-    /// [concurrency](MemberLoad::set_concurrency) or has a small [Receive Maximum](MemberLoad::set_receive_maximum), and for messages that need an acknowledgement and have no key in an
-    /// ordered group. Otherwise like `pick`. A shadow policy is not compared.
+    /// Only with [`Rules::late_binding`] and [`Adaptive`](Policy::Adaptive), and for messages that need an acknowledgement and
+    /// have no key in an ordered group. Otherwise like `pick`.
     #[inline]
     pub fn pick_late(&self, dispatch: &Dispatch, waiting: usize, rng: &mut Rng) -> Option<&Member<T>> {
-        if dispatch.is_acknowledged && self.view.is_limited() {
+        if dispatch.is_acknowledged && self.view.may_wait() {
             return self.pick_or_wait(dispatch, waiting, rng);
         }
         self.pick(dispatch, rng)
@@ -115,10 +114,15 @@ impl<T> Members<'_, T> {
     fn pick_or_wait(&self, dispatch: &Dispatch, waiting: usize, rng: &mut Rng) -> Option<&Member<T>> {
         let rules = &self.snapshot.rules;
         let is_pinned = self.snapshot.state.pins.is_some() && dispatch.key.is_some();
-        if !rules.late_binding || rules.policy != Policy::Adaptive || is_pinned {
+        if rules.late_binding == LateBinding::Off || rules.policy != Policy::Adaptive || is_pinned {
             return self.pick(dispatch, rng);
         }
-        let index = pick_late(self.table(rules.policy), waiting, dispatch)?;
+        let table = self.table(rules.policy);
+        let act = || pick_late(table, rules, waiting, dispatch);
+        let index = match &self.snapshot.shadow {
+            None => act()?,
+            Some(shadow) => shadow.pick_beside(table, dispatch, rng, |_| act())?,
+        };
         Some(&self.snapshot.members[index])
     }
 

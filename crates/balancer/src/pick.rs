@@ -9,6 +9,7 @@ use crate::{
     },
     policy_state::PolicyState,
     rng::Rng,
+    rules::Rules,
     seats::Seats,
 };
 
@@ -134,13 +135,12 @@ pub(crate) fn book(seats: &Seats, index: usize, view: &View, dispatch: &Dispatch
     service_ns
 }
 
-/// Chooses a slot for a message that may wait, together with `waiting` others, and books the message on it. `None` if
-/// no member should have it now.
-pub(crate) fn pick_late(table: Table<'_>, waiting: usize, dispatch: &Dispatch) -> Option<usize> {
+/// Chooses a slot for a message that may wait, and books the message on it. `None` if no member should have it now.
+pub(crate) fn pick_late(table: Table<'_>, rules: &Rules, waiting: usize, dispatch: &Dispatch) -> Option<usize> {
     let seats = table.seats;
     let view = table.view.at(dispatch.at, seats);
     loop {
-        let seen = adaptive::late::choose(seats, &view, waiting, dispatch.at.0)?;
+        let seen = adaptive::late::choose(seats, &view, rules, waiting, dispatch.at.0)?;
         if seats.loads()[seen.index].hot().try_book(dispatch, seen.service, seen.finish, view.mean_ns) {
             adaptive::end_turn(seats, seen);
             return Some(seen.index);

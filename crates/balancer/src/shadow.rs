@@ -16,7 +16,7 @@ use std::sync::Arc;
 use crate::{
     dispatch::Dispatch,
     members::Seated,
-    pick::{Table, choose, pick},
+    pick::{Table, choose},
     policy::{Policy, adaptive::weigh},
     policy_state::PolicyState,
     rng::Rng,
@@ -95,15 +95,21 @@ impl Shadow {
         &self.record
     }
 
-    /// Picks by the active policy, and compares the choice with the shadow's.
+    /// Picks by `act`, and compares the choice with the shadow's.
     #[cold]
-    pub(crate) fn pick_beside(&self, acting: Table<'_>, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
+    pub(crate) fn pick_beside(
+        &self,
+        acting: Table<'_>,
+        dispatch: &Dispatch,
+        rng: &mut Rng,
+        act: impl FnOnce(&mut Rng) -> Option<usize>,
+    ) -> Option<usize> {
         let record = &*self.record;
         let table = Table { policy: record.policy, seats: &self.seats, state: &self.state, view: acting.view };
         let view = acting.view.at(dispatch.at, acting.seats);
         let preferred = choose(table, &view, dispatch, &mut rng.clone())?;
         let preferred_wait = weigh(self.seats.loads()[preferred].hot(), &view, dispatch.at.0).wait;
-        let chosen = pick(acting, dispatch, rng)?;
+        let chosen = act(rng)?;
         // The clock of the chosen member already includes the message.
         let booked = weigh(acting.seats.loads()[chosen].hot(), &view, dispatch.at.0);
         let is_same = chosen == preferred;

@@ -252,9 +252,7 @@ impl BrokerBuilder {
         jobs.spawn(tasks::standing_groups::run(Arc::clone(&shared)));
         let log_limiter = Arc::clone(&shared.log_limiter);
         jobs.spawn(async move { log_limiter.run().await });
-        if shared.hooks.has(Events::GROUP_BACKLOG) {
-            jobs.spawn(tasks::group_backlogs::run(Arc::clone(&shared)));
-        }
+        jobs.spawn(tasks::group_backlogs::run(Arc::clone(&shared)));
         if shared.durable.is_some() {
             jobs.spawn(tasks::speeds::run(Arc::clone(&shared)));
             jobs.spawn(tasks::store_health::run(Arc::clone(&shared)));

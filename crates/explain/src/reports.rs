@@ -39,6 +39,17 @@ pub(crate) struct Member {
     pub(crate) in_flight: u64,
     /// `None` = any number.
     pub(crate) in_flight_maximum: Option<u64>,
+    /// How it serves messages, as learnt. Older brokers report none of the next five.
+    #[serde(default)]
+    pub(crate) service: String,
+    #[serde(default)]
+    pub(crate) alone_ms: f64,
+    #[serde(default)]
+    pub(crate) busy_ms: f64,
+    #[serde(default)]
+    pub(crate) tries: u64,
+    #[serde(default)]
+    pub(crate) last_try_ms: f64,
     pub(crate) round_trip_ms: f64,
     pub(crate) reported_processing_time_ms: f64,
     pub(crate) processing_time_ms: f64,

@@ -121,6 +121,7 @@ fn write_member(out: &mut dyn Write, member: &Member) -> io::Result<()> {
         cost,
     )?;
     let remarks = [
+        learnt(member),
         (member.weight != 1).then(|| format!("weight {}", member.weight)),
         (member.round_trip_ms > 0.0).then(|| format!("way {} ms", number(member.round_trip_ms))),
         (member.late_ms > 0.0).then(|| format!("late by {} ms", number(member.late_ms))),
@@ -128,10 +129,21 @@ fn write_member(out: &mut dyn Write, member: &Member) -> io::Result<()> {
         (member.redispatches > 0).then(|| format!("redispatched: {}", member.redispatches)),
     ];
     let remarks: Vec<_> = remarks.into_iter().flatten().collect();
-    if !remarks.is_empty() {
-        writeln!(out, "    {}", remarks.join(", "))?;
+    let Some((last, others)) = remarks.split_last() else { return Ok(()) };
+    let items = others.iter().map(|remark| format!("{remark},")).chain([last.clone()]);
+    write_wrapped(out, "   ".to_owned(), items)
+}
+
+/// States how the member serves messages, and the figures that show it.
+fn learnt(member: &Member) -> Option<String> {
+    let Member { service, alone_ms, busy_ms, tries, last_try_ms, .. } = member;
+    if service.is_empty() || service == "unknown" && *tries == 0 && *alone_ms == 0.0 {
+        return None;
     }
-    Ok(())
+    let alone = (*alone_ms > 0.0).then(|| format!(" alone {} ms", number(*alone_ms)));
+    let busy = (*busy_ms > 0.0).then(|| format!(" busy {} ms", number(*busy_ms)));
+    let tried = (*tries > 0).then(|| format!(" tried {tries} × (last {} ms)", number(*last_try_ms)));
+    Some(format!("{service}:{}", [alone, busy, tried].into_iter().flatten().collect::<Vec<_>>().join(",")))
 }
 
 /// Names a member that is too fast to be true.
@@ -226,6 +238,7 @@ mod tests {
             "members": [{
                 "client": "a very long name of a client", "state": "ready", "weight": 1, "messages": 10, "share": 1.0,
                 "predicted_wait_ms": 0.5, "pending": 1, "in_flight": 2, "in_flight_maximum": 3, "round_trip_ms": 40.0,
+                "service": "single", "alone_ms": 25.0, "busy_ms": 24.5, "tries": 7, "last_try_ms": 31.0,
                 "reported_processing_time_ms": 25.0, "processing_time_ms": 24.0, "is_speed_known": false,
                 "times_faster": 400, "late_ms": 0.0, "late_reports": 3, "redispatches": 4,
             }],
@@ -249,7 +262,7 @@ mod tests {
         for words in [
             "g, filter a/#: adaptive; 1 members, 10 messages, 9 wait with the group (75.0 ms of work)",
             "a very long name of…",
-            "    way 40.0 ms, late reports: 3, redispatched: 4",
+            "    single: alone 25.0 ms, busy 24.5 ms, tried 7 × (last 31.0 ms), way 40.0 ms,",
             "~24.0",
             "2 of 3",
             "suspect: a very long name of… seems 400 × faster",

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 
 use tenbin_codec::{Ack, Packet, ProtocolVersion, Publish, QoS, ReasonCode};
 
-use crate::support::{DataDirectory, encode, lasting, share};
+use crate::support::{ConfigFile, DataDirectory, encode, lasting, share};
 
 #[test]
 fn mqtt_3_3_2_12_topic_alias_is_never_used_before_it_is_sent() {
     let directory = DataDirectory::new();
-    let broker = directory.start();
+    let config = ConfigFile::new("[[share]]\nlate_binding = \"off\"\n");
+    let broker = directory.start_with(&["--config", config.path()]);
     let mut connect = lasting(ProtocolVersion::V5, "receiver");
     connect.properties.topic_alias_maximum = Some(10);
     connect.properties.receive_maximum = std::num::NonZeroU16::new(WINDOW as u16);

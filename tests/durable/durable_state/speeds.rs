@@ -7,7 +7,7 @@ use crate::support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, at_qos, sha
 #[test]
 fn worker_speed_is_remembered_across_a_restart() {
     let stage = DataDirectory::new();
-    let config = ConfigFile::new("policy = \"adaptive\"\n");
+    let config = ConfigFile::new("policy = \"adaptive\"\n[[share]]\nlate_binding = \"off\"\n");
     let arguments = ["--config", config.path()];
     let mut broker = stage.start_with(&arguments);
     for (name, milliseconds) in [("fast", 2), ("slow", 200)] {

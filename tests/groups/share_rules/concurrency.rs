@@ -1,4 +1,4 @@
-//! Late binding: messages wait with their group until a member that told its concurrency can begin with them.
+//! Late binding: messages wait with their group until a member can begin with them.
 
 use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
@@ -38,9 +38,10 @@ fn number(publish: &Publish) -> usize {
 
 #[test]
 fn messages_wait_until_a_worker_can_begin() {
-    for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
+    let cases = [Some("1"), None].map(|told| [(told, QoS::AtLeastOnce), (told, QoS::ExactlyOnce)]);
+    for (told, qos) in cases.into_iter().flatten() {
         let broker = BrokerProcess::start(&[]);
-        let [mut one, mut two] = ["one", "two"].map(|id| worker(&broker, id, Some("1")));
+        let [mut one, mut two] = ["one", "two"].map(|id| worker(&broker, id, told));
         let mut publisher = broker.v5("publisher");
         publish(&mut publisher, 0..3, qos);
         let mut begun = [one.receive_publish(), two.receive_publish()];
@@ -81,24 +82,61 @@ fn messages_beyond_receive_maximum_wait_with_the_group() {
     });
     let [mut one, mut two] = receivers;
     publish(&mut broker.v5("publisher"), 0..6, QoS::AtLeastOnce);
-    let begun = [(); 2].map(|()| one.receive_publish());
-    let others = [(); 2].map(|()| two.receive_publish());
-    // Early binding would have given each member three.
-    one.acknowledge(&begun[0]);
-    assert_eq!(number(&one.receive_publish()), 4);
-    one.acknowledge(&begun[1]);
-    assert_eq!(number(&one.receive_publish()), 5);
-    two.acknowledge(&others[0]);
-    two.expect_nothing_waiting();
+    // Early binding would have given each member three, and the third one of `two` would wait for ever.
+    receive_all(&mut one, &mut two, 6, "receive maximum");
+    assert!(two.try_receive(Duration::ZERO).is_err());
 }
 
 #[test]
-fn late_binding_can_be_switched_off() {
-    let config = ConfigFile::new("[[share]]\ngroup = \"group\"\nlate_binding = false\n");
-    let broker = BrokerProcess::start(&["--config", config.path()]);
-    let mut worker = worker(&broker, "worker", Some("1"));
+fn rules_say_whose_limit_counts() {
+    for (rule, told, begun, is_limited) in [
+        ("late_binding = false", Some("1"), 3, false),
+        ("late_binding = \"off\"", Some("1"), 3, false),
+        ("late_binding = \"told\"", Some("1"), 1, true),
+        ("late_binding = \"told\"", None, 3, false),
+        ("late_binding = true", None, 1, true),
+        ("concurrency = 2", None, 3, true),
+        ("concurrency = 2", Some("1"), 1, true),
+    ] {
+        let config = ConfigFile::new(&format!("[[share]]\ngroup = \"group\"\n{rule}\n"));
+        let broker = BrokerProcess::start(&["--config", config.path()]);
+        let mut worker = worker(&broker, "worker", told);
+        let mut publisher = broker.v5("publisher");
+        // Two threads have a message behind them.
+        publish(&mut publisher, 0..begun + usize::from(is_limited), QoS::AtLeastOnce);
+        let got: Vec<_> = (0..begun).map(|_| number(&worker.receive_publish())).collect();
+        assert_eq!(got, (0..begun).collect::<Vec<_>>(), "{rule} {told:?}");
+        worker.expect_nothing_waiting();
+    }
+}
+
+/// A client of MQTT 3.1.1 cannot tell its concurrency.
+#[test]
+fn worker_of_3_1_1_gets_the_next_message_when_it_has_none() {
+    let broker = BrokerProcess::start(&[]);
+    let [mut one, mut two] = ["one", "two"].map(|client_id| {
+        let mut worker = broker.connect(Connect::new(ProtocolVersion::V311, text(client_id)));
+        worker.subscribe(&share("group", TOPIC), QoS::AtLeastOnce);
+        worker
+    });
     publish(&mut broker.v5("publisher"), 0..3, QoS::AtLeastOnce);
-    assert_eq!([(); 3].map(|()| number(&worker.receive_publish())), [0, 1, 2]);
+    let begun = [one.receive_publish(), two.receive_publish()];
+    two.expect_nothing_waiting();
+    one.acknowledge(&begun[0]);
+    assert_eq!(number(&one.receive_publish()), 2);
+}
+
+/// It acknowledges twenty messages together, and never fewer.
+#[test]
+fn worker_that_collects_messages_gets_them_by_and_by() {
+    let broker = BrokerProcess::start(&[]);
+    let mut worker = worker(&broker, "worker", None);
+    publish(&mut broker.v5("publisher"), 0..40, QoS::AtLeastOnce);
+    for first in [0, 20] {
+        let batch: Vec<_> = (0..20).map(|_| worker.receive_publish()).collect();
+        assert_eq!(number(&batch[0]), first);
+        batch.iter().for_each(|publish| worker.acknowledge(publish));
+    }
 }
 
 #[test]
@@ -114,22 +152,23 @@ fn messages_of_a_lost_worker_go_to_the_next_that_can_begin() {
     publish(&mut publisher, 2..4, QoS::AtLeastOnce);
     drop(lost);
     next.acknowledge(&first);
-    let mut rest: Vec<_> = (0..3).map(|_| number(&next.receive_message())).collect();
+    let mut rest: Vec<_> = (0..3)
+        .map(|_| {
+            let publish = next.receive_publish();
+            next.acknowledge(&publish);
+            number(&publish)
+        })
+        .collect();
     rest.sort_unstable();
     assert_eq!(rest, [0, 2, 3], "the lost worker's only message, and those that waited");
 }
 
 #[test]
-fn messages_do_not_wait_without_concurrency_or_at_qos_0() {
+fn messages_do_not_wait_with_other_policies_or_at_qos_0() {
     let broker = BrokerProcess::start(&["--policy", "round_robin"]);
     let [mut one, mut two] = ["one", "two"].map(|id| worker(&broker, id, Some("1")));
     publish(&mut broker.v5("publisher"), 0..6, QoS::AtLeastOnce);
     assert_eq!([&mut one, &mut two].map(|worker| worker.drain().len()), [3, 3], "another policy");
-
-    let broker = BrokerProcess::start(&[]);
-    let [mut one, mut two] = [Some("0"), None].map(|told| worker(&broker, told.unwrap_or("none"), told));
-    publish(&mut broker.v5("publisher"), 0..6, QoS::AtLeastOnce);
-    assert_eq!([&mut one, &mut two].map(|worker| worker.drain().len()), [3, 3], "nothing valid was told");
 
     let broker = BrokerProcess::start(&[]);
     let mut worker = worker(&broker, "worker", Some("1"));
@@ -138,7 +177,7 @@ fn messages_do_not_wait_without_concurrency_or_at_qos_0() {
     assert_eq!(got, [0, 1, 2]);
 }
 
-/// It is ready for the number that it told, or for a few: not for all that the others have no room for.
+/// It is ready for a few, and for one more each second: not for all that the others have no room for.
 #[test]
 fn worker_that_never_acknowledges_gets_few_messages() {
     const MESSAGES: usize = 400;
@@ -223,13 +262,13 @@ fn worker_that_comes_back_gets_no_more_than_it_can_begin_with() {
     worker.subscribe(&share("group", TOPIC), QoS::AtLeastOnce);
     worker.disconnect();
     publish(&mut broker.v5("publisher"), 0..5, QoS::AtLeastOnce);
-    // One more than it can begin with, as many wait.
+    // More than it can begin with, as many wait, but not all.
     let mut worker = broker.connect(one_at_a_time("worker"));
-    let begun = [(); 2].map(|()| worker.receive_publish());
-    assert_eq!(begun.each_ref().map(number), [0, 1]);
+    let begun = [(); 4].map(|()| worker.receive_publish());
+    assert_eq!(begun.each_ref().map(number), [0, 1, 2, 3]);
     worker.expect_nothing_waiting();
-    worker.acknowledge(&begun[0]);
-    assert_eq!(number(&worker.receive_publish()), 2);
+    begun.iter().for_each(|publish| worker.acknowledge(publish));
+    assert_eq!(number(&worker.receive_publish()), 4);
 }
 
 /// Such a member begins with a message when it is written: no acknowledgement serves the backlog.
@@ -250,16 +289,22 @@ fn quiet_publisher_does_not_wait_for_the_burst_of_another() {
         let file = ConfigFile::new(&format!("[[share]]\nfair_by = \"{fair_by}\""));
         let broker = BrokerProcess::start(&["--config", file.path()]);
         let mut worker = worker(&broker, "worker", Some("1"));
-        publish(&mut broker.v5("loud"), 0..20, QoS::AtLeastOnce);
-        publish(&mut broker.v5("quiet"), 20..22, QoS::AtLeastOnce);
-        let got: Vec<_> = (0..22).map(|_| number(&worker.receive_message())).collect();
+        publish(&mut broker.v5("loud"), 0..40, QoS::AtLeastOnce);
+        publish(&mut broker.v5("quiet"), 40..42, QoS::AtLeastOnce);
+        let got: Vec<_> = (0..42)
+            .map(|_| {
+                let publish = worker.receive_publish();
+                worker.acknowledge(&publish);
+                number(&publish)
+            })
+            .collect();
         if fair_by == "publisher" {
-            let last_of_quiet = got.iter().position(|&number| number == 21);
-            assert!(last_of_quiet.is_some_and(|place| place < 10), "{got:?}");
-            let (quiet, loud): (Vec<usize>, Vec<usize>) = got.iter().partition(|&&number| number >= 20);
+            let last_of_quiet = got.iter().position(|&number| number == 41);
+            assert!(last_of_quiet.is_some_and(|place| place < 20), "{got:?}");
+            let (quiet, loud): (Vec<usize>, Vec<usize>) = got.iter().partition(|&&number| number >= 40);
             assert!(quiet.is_sorted() && loud.is_sorted(), "{got:?}");
         } else {
-            assert_eq!(got, (0..22).collect::<Vec<_>>());
+            assert_eq!(got, (0..42).collect::<Vec<_>>());
         }
     }
 }

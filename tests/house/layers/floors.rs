@@ -23,7 +23,7 @@ pub(crate) const FLOORS: [Floors; 22] = [
     ),
     Floors {
         source: "crates/balancer/src",
-        modules: "nanos acknowledged log2 speed estimate outstanding sync latency rng report dispatch load seats rules hot \
+        modules: "nanos acknowledged log2 speed estimate outstanding sync latency rng limit report dispatch rules load seats hot \
                   group_view chooser key_pins policy departed policy_state pick members reason shadow standing group explain \
                   fair_queue",
         upward: &[

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use crate::nanos::Nanos;
+use crate::{limit::Lesson, nanos::Nanos};
 
 /// A copy of the fields of a [`MemberLoad`](crate::MemberLoad), for dashboards and tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub struct LoadSnapshot {
     pub round_trip: Duration,
     /// Messages that the client told it works on at a time; 0 = unknown.
     pub concurrency: u16,
-    /// Messages that the client may have outstanding before others wait with the group; `None` = any number.
+    /// Messages that the client may have outstanding before others wait with a group of the default rules; `None` = any number.
     pub outstanding_maximum: Option<u64>,
+    /// How the client serves messages, as learnt.
+    pub lesson: Lesson,
 }

@@ -122,7 +122,8 @@ fn table_3_events() {
     let load = MemberLoad::new(Nanos(5));
     let fresh = LoadSnapshot {
         concurrency: 0,
-        outstanding_maximum: None,
+        outstanding_maximum: Some(1),
+        lesson: Lesson::default(),
         messages_in_queue: 0,
         sent_since_report: 0,
         processing_time: Duration::ZERO,

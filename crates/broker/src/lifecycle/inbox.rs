@@ -80,7 +80,7 @@ impl Inbox {
     fn complete(&mut self, shared: &BrokerState, now: Instant) {
         let Some(OpenMessage { booked, held_key, taken_at, is_acknowledged }) = self.open.take() else { return };
         let at = shared.clock.nanos(now);
-        let was_doubtful = self.receiver.load.may_be_doubtful(at);
+        let may_wait = self.receiver.load.may_wait_for();
         if is_acknowledged {
             let mut acknowledged = Acknowledged::new(at);
             acknowledged.add(shared.clock.nanos(taken_at), booked.bytes);
@@ -89,7 +89,7 @@ impl Inbox {
             self.receiver.load.written(booked.messages, booked.bytes, false, at);
         }
         shared.router.keys_done(held_key, self.receiver.number);
-        if self.receiver.load.is_limited() || was_doubtful && self.receiver.outbox.may_have_backlogs() {
+        if (may_wait || self.receiver.load.may_wait_for()) && self.receiver.outbox.may_have_backlogs() {
             self.takes_messages(shared, true, now);
         }
     }

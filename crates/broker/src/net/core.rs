@@ -359,13 +359,13 @@ impl Core {
     /// Serves the backlogs of the client's share groups, where messages wait until it can begin with them. Call it when
     /// the client has fewer messages outstanding, for whatever reason.
     ///
-    /// `was_doubtful`: messages may have waited although the client has no limit, see [`MemberLoad::may_be_doubtful`].
+    /// `may_wait`: messages may have waited for it, see [`MemberLoad::may_wait_for`].
     ///
-    /// [`MemberLoad::may_be_doubtful`]: tenbin_balancer::MemberLoad::may_be_doubtful
+    /// [`MemberLoad::may_wait_for`]: tenbin_balancer::MemberLoad::may_wait_for
     #[inline]
-    pub(super) fn may_begin(&self, was_doubtful: bool, now: Instant) {
+    pub(super) fn may_begin(&self, may_wait: bool, now: Instant) {
         let client = &self.lease.client;
-        if client.load.is_limited() || was_doubtful && client.outbox.may_have_backlogs() {
+        if (may_wait || client.load.may_wait_for()) && client.outbox.may_have_backlogs() {
             self.serve_backlogs(now);
         }
     }

@@ -19,8 +19,8 @@ pub(super) struct InputBatch {
     pub(super) acknowledged: Option<Acknowledged>,
     /// The client may begin with another message of a share group.
     pub(super) may_begin: bool,
-    /// Messages may have waited for its acknowledgement or report, see [`MemberLoad::may_be_doubtful`].
-    pub(super) was_doubtful: bool,
+    /// Messages may have waited for its acknowledgement or report, see [`MemberLoad::may_wait_for`].
+    pub(super) may_wait: bool,
     /// The round trip to this member of share groups may have changed, or is not measured yet.
     pub(super) asks_round_trip: bool,
     /// Commit point before which the batch's messages must not be acknowledged.
@@ -38,7 +38,7 @@ impl InputBatch {
             sent: now,
             acknowledged: None,
             may_begin: false,
-            was_doubtful: false,
+            may_wait: false,
             asks_round_trip: false,
             commit_point: CommitPoint::NOW,
             bytes: 0,
@@ -80,6 +80,6 @@ impl InputBatch {
     #[inline]
     pub(super) fn may_begin(&mut self, load: &MemberLoad) {
         self.may_begin = true;
-        self.was_doubtful |= load.may_be_doubtful(self.now.nanos);
+        self.may_wait |= load.may_wait_for();
     }
 }

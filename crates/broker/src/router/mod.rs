@@ -173,6 +173,18 @@ impl Router {
         self.index.groups().filter(|group| group.is_congested()).map(|group| Arc::clone(&group)).collect()
     }
 
+    /// Offers the backlogs of all groups to members whose acknowledgements are overdue. Call it every second or so, and go on
+    /// with the iterator.
+    pub(crate) fn offer_backlogs(&self, now: Instant) -> impl Iterator<Item = ()> + use<> {
+        let (now, mut rng) = (self.clock.moment(now), Rng::new(0));
+        let groups = self
+            .index
+            .groups()
+            .filter(|group| group.backlog.has_backlog() && group.has_ready_member())
+            .map(|group| Arc::clone(&group));
+        groups.collect::<Vec<_>>().into_iter().map(move |group| group.dispatch_waiting(now, &mut rng))
+    }
+
     /// Drops messages that have waited too long with standing share groups. Call it every second or so, and go on with
     /// the iterator, whose steps are short.
     pub(crate) fn drop_overdue(&self, now: Instant) -> impl Iterator<Item = ()> + use<> {

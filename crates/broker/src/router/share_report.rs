@@ -94,7 +94,12 @@ impl SharedGroup {
                 "redispatches": load.taken_back,
                 "round_trip_ms": ms(load.round_trip),
                 "concurrency": load.concurrency,
-                "in_flight_maximum": load.outstanding_maximum,
+                "in_flight_maximum": member.load().limit(&members.rules()),
+                "service": load.lesson.service.name(),
+                "alone_ms": ms(load.lesson.alone),
+                "busy_ms": ms(load.lesson.busy),
+                "tries": load.lesson.tries,
+                "last_try_ms": ms(load.lesson.last_try),
                 "idle_ms": ms(since(candidate.sent_at, now)),
             })
         };

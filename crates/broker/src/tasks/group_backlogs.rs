@@ -1,8 +1,9 @@
-//! Tells hooks of share groups whose backlog is too long.
+//! Offers the backlogs of share groups to members that may wait for more messages before they acknowledge, and tells hooks
+//! of groups whose backlog is too long.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::hooks::Events;
 use crate::lifecycle::BrokerState;
@@ -15,7 +16,12 @@ pub(crate) async fn run(shared: Arc<BrokerState>) {
     let mut long = BTreeMap::new();
     loop {
         ticks.tick().await;
-        long = look(&shared, long);
+        for () in shared.router.offer_backlogs(Instant::now()) {
+            tokio::task::yield_now().await;
+        }
+        if shared.hooks.has(Events::GROUP_BACKLOG) {
+            long = look(&shared, long);
+        }
     }
 }
 

@@ -1,11 +1,12 @@
 //! Dispatch rules of share groups: a default policy, and rules for groups by name and filter.
 
 use std::fmt;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU16, NonZeroU32};
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
-use tenbin_balancer::{Policy, Rules};
+use tenbin_balancer::{LateBinding, Policy, Rules};
 use tenbin_codec::{SharedFilter, TopicFilter};
 
 use super::{OrderingKey, policy_name};
@@ -29,8 +30,10 @@ pub struct ShareRule {
     pub strict: bool,
     /// A policy to evaluate beside the active one, without effect on dispatch; `None` = none.
     pub shadow: Option<Policy>,
-    /// Whether messages may wait with the group until a member can begin with them; only with [`Policy::Adaptive`].
-    pub late_binding: bool,
+    /// When messages wait with the group until a member can begin with them; only with [`Policy::Adaptive`].
+    pub late_binding: LateBinding,
+    /// Messages that a member works on at a time, if it tells no concurrency itself; `None` = unknown.
+    pub concurrency: Option<NonZeroU16>,
     /// Owners of turns while messages wait with the group; `None` = publishers, unless there is a key, or the policy has
     /// an [affinity](Policy::has_affinity).
     pub fair_by: Option<FairBy>,
@@ -109,6 +112,7 @@ impl ShareRules {
             may_break_order: !rule.strict,
             shadow: rule.shadow,
             late_binding: rule.late_binding,
+            concurrency: rule.concurrency.map_or(0, NonZeroU16::get),
         };
         let key = rule.key.clone();
         let fair_by = rule.fair_by.unwrap_or_else(|| FairBy::default_of(rules.policy, key.as_ref()));
@@ -240,7 +244,9 @@ struct RawRule {
     strict: Option<bool>,
     #[serde(deserialize_with = "policy", default)]
     shadow: Option<Policy>,
-    late_binding: Option<bool>,
+    #[serde(deserialize_with = "late_binding", default)]
+    late_binding: Option<LateBinding>,
+    concurrency: Option<NonZeroU16>,
     fair_by: Option<FairBy>,
     hold_beyond_ms: Option<NonZeroU32>,
     #[serde(deserialize_with = "seconds", default)]
@@ -259,6 +265,7 @@ impl TryFrom<RawRule> for ShareRule {
             strict,
             shadow,
             late_binding,
+            concurrency,
             fair_by,
             hold_beyond_ms,
             keep_seconds,
@@ -270,8 +277,12 @@ impl TryFrom<RawRule> for ShareRule {
             let policy = policy.unwrap_or_default();
             return Err(format!("key: the policy {policy} has an affinity of its own"));
         }
-        if late_binding == Some(true) && policy.is_some_and(|policy| policy != Policy::Adaptive) {
+        let is_adaptive = policy.is_none_or(|policy| policy == Policy::Adaptive);
+        if late_binding.is_some_and(|late_binding| late_binding != LateBinding::Off) && !is_adaptive {
             return Err("late_binding: needs the policy adaptive".to_owned());
+        }
+        if concurrency.is_some() && !is_adaptive {
+            return Err("concurrency: needs the policy adaptive".to_owned());
         }
         if key.is_some() && fair_by == Some(FairBy::Publisher) {
             return Err("fair_by: a key may span publishers, so its messages wait in the order of arrival".to_owned());
@@ -285,9 +296,44 @@ impl TryFrom<RawRule> for ShareRule {
                 return Err(format!("keep_seconds: `group` and `filter` are longer than {NAME_BYTES_MAX} bytes"));
             }
         }
-        let (strict, late_binding) = (strict.unwrap_or(true), late_binding.unwrap_or(true));
-        Ok(Self { group, filter, policy, key, strict, shadow, late_binding, fair_by, hold_beyond_ms, keep_seconds })
+        let (strict, late_binding) = (strict.unwrap_or(true), late_binding.unwrap_or_default());
+        Ok(Self {
+            group,
+            filter,
+            policy,
+            key,
+            strict,
+            shadow,
+            late_binding,
+            concurrency,
+            fair_by,
+            hold_beyond_ms,
+            keep_seconds,
+        })
     }
+}
+
+/// Reads when messages wait. In 0.1 it was a truth value.
+fn late_binding<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<LateBinding>, D::Error> {
+    struct Names;
+
+    impl serde::de::Visitor<'_> for Names {
+        type Value = LateBinding;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("learn, told or off")
+        }
+
+        fn visit_bool<E: serde::de::Error>(self, is_on: bool) -> Result<LateBinding, E> {
+            Ok(if is_on { LateBinding::Learn } else { LateBinding::Off })
+        }
+
+        fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<LateBinding, E> {
+            LateBinding::from_str(name).map_err(E::custom)
+        }
+    }
+
+    deserializer.deserialize_any(Names).map(Some)
 }
 
 fn any_name() -> NamePattern {

@@ -116,7 +116,7 @@ impl Rival {
             Self::Pull => Box::new(Pull::new(workers, is_acknowledged, seed)),
             Self::JoinIdleQueue => Box::new(JoinIdleQueue::new(workers, seed)),
             Self::EarlyBinding => {
-                let rules = Rules { late_binding: false, ..Rules::default() };
+                let rules = Rules { late_binding: tenbin_balancer::LateBinding::Off, ..Rules::default() };
                 Box::new(Balancer::new(rules, Arc::default(), is_acknowledged, workers, seed))
             }
         }

@@ -1,50 +1,52 @@
 //! Late binding: a message waits with the group until a member can begin with it.
 //!
-//! A message that is sent early waits behind the member's present one, which may turn out long. So a member that told
-//! its [concurrency](crate::MemberLoad::set_concurrency) gets only as many messages as it can work on, and those that
-//! fill the round trip to it; and a member with a small Receive Maximum no more than that. Other members count as ready at
-//! all times, as for [`adaptive`](super): those that told nothing, whose acknowledgements come early, or that take less
-//! than a millisecond.
+//! A message that is sent early waits behind the member's present one, which may turn out long. So a member that works on
+//! one message at a time, as [learnt](crate::limit), gets the next one when it has none. Other members count as for
+//! [`adaptive`](super): a message goes to them at once, unless a busy single member is expected to begin with it earlier.
 //!
-//! Acknowledgements earn that: a member without any, or whose next one is long overdue, gets [`FIRST`] messages while
-//! another is at work. Otherwise it would take all that the others have no room for, and keep it.
+//! While many messages wait, single members get more than one. No member is idle then, and their acknowledgements show
+//! whether they really work on one at a time.
 
-use super::{RANK_SHIFT, Sighting, in_steps, weigh};
-use crate::{estimate::flag, group_view::View, hot::Hot, log2::log2_q16, seats::Seats, sync::Relaxed};
+use super::{RANK_SHIFT, Sighting, Weight, in_steps, weigh};
+use crate::{
+    estimate::flag,
+    group_view::View,
+    hot::{Hot, mark},
+    limit::{LATE_NS, with_behind},
+    policy::Policy,
+    rules::{LateBinding, Rules},
+    seats::Seats,
+    sync::Relaxed,
+};
 
 /// Returns the best slot among those that can begin with the message now; `None` if the message should wait.
 ///
-/// `waiting`: messages that wait, without this one. If they are at least half the number of members, the best member gets
-/// one message more than it can begin with, so that it is not idle until the next message arrives.
-pub(crate) fn choose(seats: &Seats, view: &View, waiting: usize, now: u64) -> Option<Sighting> {
-    let (mut ready, mut best) = (Best::NONE, Best::NONE);
-    let (mut doubtful_ready, mut doubtful_best) = (Best::NONE, Best::NONE);
+/// `waiting`: messages that wait, without this one.
+pub(crate) fn choose(seats: &Seats, view: &View, rules: &Rules, waiting: usize, now: u64) -> Option<Sighting> {
+    let waiting = (16 * waiting / seats.loads().len().max(1)) as u64;
+    let (mut ready, mut other, mut full) = (Best::NONE, Best::NONE, Best::NONE);
     let mut index = 0;
     for (loads, turns) in seats.by_line() {
         for (load, turn) in loads.iter().zip(turns) {
             let hot = load.hot();
-            let candidate = Best::of(hot, view, now, turn.load(Relaxed), index);
-            let least = match (candidate.is_doubtful, candidate.room > 0) {
-                (false, true) => &mut ready,
-                (false, false) => &mut best,
-                (true, true) => &mut doubtful_ready,
-                (true, false) => &mut doubtful_best,
+            let weight = weigh(hot, view, now);
+            let candidate = Best::of(hot, &weight, turn.load(Relaxed), index);
+            let messages = hot.in_work();
+            let (best, candidate) = match limit_by(hot, rules, view, waiting) {
+                Some(limit) if messages < limit => (&mut ready, candidate),
+                Some(_) if messages < lifted(hot, rules, view, &weight, now) => (&mut other, candidate),
+                Some(_) if hot.flags() & flag::ACKS == 0 => (&mut full, candidate.at_some_time()),
+                Some(_) => (&mut full, candidate),
+                None => (&mut other, candidate),
             };
-            *least = least.or(candidate);
+            *best = best.or(candidate);
             index += 1;
         }
     }
-    if ready.rank() == READY {
-        return ready.sighting();
-    }
-    if best.rank() == READY {
-        let has_many = 2 * waiting >= index;
-        return if has_many && best.room == 0 { best.sighting() } else { None };
-    }
-    // No other member is at work.
-    let (ready, best) = (ready.or(doubtful_ready), best.or(doubtful_best));
-    // If all are full, draining or offline, the best gets the message nevertheless, but no more than it can begin with.
-    if ready.rank() <= best.rank() { ready.sighting() } else { None }
+    let best = ready.or(other);
+    // A full member may begin with the message earlier than one without a limit.
+    let waits = full.rank() < best.rank() || full.rank() == READY && ready.rank() != READY && full.merit < other.merit;
+    if waits { None } else { best.sighting() }
 }
 
 /// A candidate.
@@ -52,35 +54,31 @@ pub(crate) fn choose(seats: &Seats, view: &View, waiting: usize, now: u64) -> Op
 struct Best {
     merit: u128,
     sighting: Sighting,
-    /// Messages that it can take beyond its outstanding ones; below 0 if it has more than it can begin with.
-    room: i64,
-    is_doubtful: bool,
 }
 
 impl Best {
-    const NONE: Self = Self { merit: u128::MAX, sighting: NO_SIGHTING, room: 0, is_doubtful: false };
+    const NONE: Self = Self { merit: u128::MAX, sighting: NO_SIGHTING };
 
-    fn of(hot: &Hot, view: &View, now: u64, turn: u64, index: usize) -> Self {
-        let finish = hot.finish();
-        let weight = weigh(hot, view, now);
-        let room = room(hot);
-        // The way counts only where few messages can be on it. Otherwise long queues of near members would form.
-        let way = if hot.concurrency() > 0 && room < i64::MAX { hot.delay_ns() } else { 0 };
-        let key = hot.rank() << RANK_SHIFT | in_steps(weight.wait.saturating_add(way), weight.penalty) & KEY_MASK;
-        Self {
-            merit: u128::from(key) << 64 | u128::from(turn),
-            sighting: Sighting { index, finish, service: weight.service, is_by_turn: true },
-            room,
-            is_doubtful: is_doubtful(hot, weight.late),
-        }
+    fn of(hot: &Hot, weight: &Weight, turn: u64, index: usize) -> Self {
+        // A parallel member begins with as many messages at once; the way to it and back is no work.
+        let at_once = if hot.concurrency() > 1 { 0 } else { hot.learnt().at_once().saturating_sub(1) };
+        let at_once = at_once.saturating_mul(weight.service).saturating_sub(2 * hot.delay_ns());
+        let key = hot.rank() << RANK_SHIFT | in_steps(weight.wait.saturating_sub(at_once), weight.penalty) & KEY_MASK;
+        let sighting = Sighting { index, finish: hot.finish(), service: weight.service, is_by_turn: true };
+        Self { merit: u128::from(key) << 64 | u128::from(turn), sighting }
+    }
+
+    /// The candidate if nothing shows when it begins with the message.
+    fn at_some_time(self) -> Self {
+        Self { merit: self.merit | u128::from(KEY_MASK) << 64, ..self }
     }
 
     fn or(self, other: Self) -> Self {
         if other.merit < self.merit { other } else { self }
     }
 
-    fn rank(&self) -> u64 {
-        (self.merit >> 64) as u64 >> RANK_SHIFT
+    fn rank(self) -> u64 {
+        (self.merit >> (64 + RANK_SHIFT)) as u64
     }
 
     fn sighting(self) -> Option<Sighting> {
@@ -88,66 +86,98 @@ impl Best {
     }
 }
 
-/// Returns how many messages the member can take beyond its outstanding ones; `MAX` = any number.
-fn room(hot: &Hot) -> i64 {
-    let Some(limit) = limit(hot) else { return i64::MAX };
-    let room = limit as i64 - hot.outstanding().messages as i64;
-    // A Receive Maximum cannot be exceeded: one more message would wait in the client's queue.
-    if room <= 0 && limit == hot.receive_maximum() { NO_ROOM } else { room }
+/// Returns how many messages the member may have outstanding while `waiting` others wait for each member, in sixteenths;
+/// `None` = any number.
+pub(crate) fn limit(hot: &Hot, rules: &Rules, waiting: u64) -> Option<u64> {
+    let view = View { has_acks: true, ..View::default() };
+    (rules.policy == Policy::Adaptive).then(|| limit_by(hot, rules, &view, waiting)).flatten()
 }
 
-/// Returns whether the member may have got no message until `now` because it was doubtful.
-///
-/// A pick may add a message at the same time, and its clock reading may be later. So outstanding messages do not count,
-/// and half the delay is enough.
-pub(crate) fn may_be_doubtful(hot: &Hot, now: u64) -> bool {
-    hot.concurrency() == 0 && (hot.flags() & flag::ACKS == 0 || now.saturating_sub(hot.due()) > LATE_NS / 2)
-}
-
-/// Returns whether the member has messages beyond its first ones, and nothing shows that it will acknowledge them.
-fn is_doubtful(hot: &Hot, late_ns: u64) -> bool {
-    let is_told = hot.concurrency() > 0;
-    !is_told && hot.outstanding().messages >= FIRST && (hot.flags() & flag::ACKS == 0 || late_ns > LATE_NS)
-}
-
-/// Returns how many messages the member may have outstanding; `None` = any number.
-///
-/// Messages on the way to it count from a tenth of a processing time on.
-pub(crate) fn limit(hot: &Hot) -> Option<u64> {
-    let (flags, concurrency, receive_maximum) = (hot.flags(), hot.concurrency(), hot.receive_maximum());
-    let is_trusted = flags & flag::ACKS == 0 || flags & flag::ACK_MODE != 0;
-    let service_ns = hot.speed().processing_ns();
-    let is_short = service_ns > 0 && service_ns < SHORT_NS;
-    if !is_trusted || is_short {
+#[inline]
+fn limit_by(hot: &Hot, rules: &Rules, view: &View, waiting: u64) -> Option<u64> {
+    if !may_wait_for(hot) {
         return None;
     }
-    let most = (receive_maximum > 0).then_some(receive_maximum);
-    if concurrency == 0 {
-        return most;
+    let is_far = hot.delay_ns() >= FAR_NS;
+    let limit = match (rules.late_binding, told(hot, rules)) {
+        (LateBinding::Off, _) | (LateBinding::Told, 0) => None,
+        (LateBinding::Told, told) => Some(with_behind(told) + on_the_way(hot)),
+        (LateBinding::Learn, told) => hot.learnt().limit(told, is_far, waiting),
+    };
+    // It may take messages and never acknowledge them.
+    let is_unseen = hot.flags() & flag::ACKS == 0 && view.has_acks && rules.late_binding == LateBinding::Learn;
+    let limit = if is_unseen { Some(limit.map_or(UNSEEN_MOST, |limit| limit.min(UNSEEN_MOST))) } else { limit };
+    // A message beyond it would wait in the client's queue.
+    match hot.receive_maximum() {
+        0 => limit,
+        most => Some(limit.map_or(most, |limit| limit.min(most))),
     }
-    let on_the_way = (2 * hot.delay_ns() + service_ns / 10 * 9).checked_div(service_ns).unwrap_or(0);
-    let limit = concurrency + behind(concurrency) + on_the_way;
-    Some(most.map_or(limit, |most| most.min(limit)))
 }
 
-/// Returns how many messages a client has behind those that it works on, so that its threads stay busy.
-///
-/// Acknowledgements keep the order of receipt `[MQTT-4.6.0-2]`. So those of c messages come when the longest is done: on
-/// average after 1 + 1/2 + … + 1/c ≈ 1 + ln c processing times, if these are exponential.
-fn behind(concurrency: u64) -> u64 {
-    (concurrency * log2_q16(concurrency) * LN_2_PERCENT / 100) >> 16
+/// Returns the limit of a member that is silent. It may wait for more messages before it acknowledges, or hold back one
+/// acknowledgement for ever: it gets more by and by.
+#[cold]
+fn lifted(hot: &Hot, rules: &Rules, view: &View, weight: &Weight, now: u64) -> u64 {
+    if rules.late_binding != LateBinding::Learn || told(hot, rules) > 0 {
+        return 0;
+    }
+    let messages = hot.in_work();
+    let is_seen = hot.flags() & flag::ACKS != 0;
+    // Without acknowledgements it is not known when one is due.
+    let late_ns = if is_seen { weight.late } else { now.saturating_sub(hot.sent_at()) };
+    let times = late_ns / if is_seen { LATE_NS.max(8 * weight.service) } else { LATE_NS };
+    let lifted = match (is_seen, view.has_acks) {
+        // The number doubles after a silence that is as long as it is large.
+        (false, false) => {
+            let is_silent = late_ns >= messages.max(1) * LATE_NS / 4;
+            let goes_on = messages > 16 && !messages.is_power_of_two();
+            if is_silent || goes_on { messages + 1 } else { 0 }
+        }
+        _ if times == 0 => 0,
+        (true, _) if hot.learnt().is_unknown() => 16 << times.min(10),
+        (true, _) => 2 + u64::from(times.ilog2()),
+        (false, true) => UNSEEN_MOST + 1 + u64::from(times.ilog2()),
+    };
+    match hot.receive_maximum() {
+        0 => lifted,
+        most => lifted.min(most),
+    }
 }
 
-/// Messages that a member gets before its first acknowledgement, if it told no concurrency.
-const FIRST: u64 = 4;
-/// Delay of an acknowledgement from which a member counts as one that may never send it.
-const LATE_NS: u64 = 1_000_000_000;
+/// Returns how many messages the member works on at a time, as it or the operator told; 0 = unknown.
+#[inline]
+fn told(hot: &Hot, rules: &Rules) -> u64 {
+    if hot.concurrency() > 0 { hot.concurrency() } else { rules.concurrency.into() }
+}
+
+/// Returns how many messages are on the way to the member and back while it works, from a tenth of a message on.
+fn on_the_way(hot: &Hot) -> u64 {
+    let service_ns = hot.speed().processing_ns();
+    (2 * hot.delay_ns() + service_ns / 10 * 9).checked_div(service_ns).unwrap_or(0)
+}
+
+/// Returns whether messages may wait until the member can begin with them, by some rules: it acknowledges after its work, or may
+/// do so, and its messages are not too short.
+#[inline]
+pub(crate) fn may_wait_for(hot: &Hot) -> bool {
+    let seen = hot.flags() & (flag::ACKS | flag::ACK_MODE);
+    let is_at_qos_0 = seen & flag::ACKS == 0 && hot.marks() & mark::AT_QOS_0 != 0;
+    seen != flag::ACKS && !is_at_qos_0 && !is_short(hot)
+}
+
+/// Returns whether messages should not wait because the group's lock would cost more.
+#[inline]
+pub(crate) fn is_short(hot: &Hot) -> bool {
+    let service_ns = hot.speed().processing_ns();
+    service_ns > 0 && service_ns < SHORT_NS
+}
+
 const NO_SIGHTING: Sighting = Sighting { index: 0, finish: 0, service: 0, is_by_turn: true };
-const LN_2_PERCENT: u64 = 69;
-
-/// Room of a member that gets no message more, however many wait.
-const NO_ROOM: i64 = -1;
 const READY: u64 = 0;
 const KEY_MASK: u64 = (1 << RANK_SHIFT) - 1;
-/// Mean processing time below which messages do not wait: the group's lock would cost more.
+/// Mean processing time below which messages do not wait.
 const SHORT_NS: u64 = 1_000_000;
+/// Time of the way to a client from which its first messages do not wait.
+const FAR_NS: u64 = 2_000_000;
+/// Messages of a member that has not acknowledged any, while others do.
+const UNSEEN_MOST: u64 = 8;

@@ -13,8 +13,15 @@ const MS: u64 = 1_000_000;
 const NOW_MS: u64 = 100_000;
 
 /// A group whose mean is 32 ms: the floor is 2 ms.
-const VIEW: View =
-    View { mean_ns: 32 * MS, class: 0, has_evidence: true, has_unused: true, is_quiet: false, has_concurrency: false };
+const VIEW: View = View {
+    mean_ns: 32 * MS,
+    class: 0,
+    has_evidence: true,
+    has_unused: true,
+    is_quiet: false,
+    has_acks: true,
+    has_concurrency: false,
+};
 
 fn view() -> View {
     View { class: speed::class(VIEW.mean_ns), ..VIEW }
@@ -195,6 +202,7 @@ fn speed_of_lagging_member_does_not_apply_to_others() {
         has_evidence: false,
         has_unused: false,
         is_quiet: false,
+        has_acks: true,
         has_concurrency: false,
     };
     let waits = [&lagging, &other].map(|load| weigh(load.hot(), &slow, NOW_MS * MS).wait / MS);
@@ -369,114 +377,4 @@ fn usual_scan_suffices_for_usual_members() {
     }
 }
 
-/// A member that acknowledges after 30 ms and told its concurrency.
-fn telling(concurrency: u16) -> Arc<MemberLoad> {
-    let load = acknowledging(30);
-    load.set_concurrency(concurrency);
-    load
-}
-
-/// Slots to which messages go one after the other, while `waiting` others wait.
-fn late(loads: &[Arc<MemberLoad>], waiting: usize, messages: usize) -> Vec<Option<usize>> {
-    let seats = seats(loads);
-    let message = |_| {
-        let seen = late::choose(&seats, &view(), waiting, NOW_MS * MS)?;
-        book(&loads[seen.index], NOW_MS, true);
-        Some(seen.index)
-    };
-    (0..messages).map(message).collect()
-}
-
-#[test]
-fn message_waits_until_a_member_can_begin() {
-    let loads = [telling(1), telling(2)];
-    assert_eq!(late(&loads, 0, 5), [Some(0), Some(1), Some(1), Some(1), None], "one behind two threads");
-    loads[0].acknowledged(&Acknowledged::one(Nanos(NOW_MS * MS), 100, Nanos((NOW_MS + 30) * MS)));
-    assert_eq!(late(&loads, 0, 2), [Some(0), None]);
-}
-
-#[test]
-fn member_gets_one_more_while_many_messages_wait() {
-    let loads = [telling(1), telling(1)];
-    assert_eq!(late(&loads, 1, 6), [Some(0), Some(1), Some(0), Some(1), None, None]);
-}
-
-#[test]
-fn messages_do_not_wait_for_members_that_told_nothing() {
-    let loads = [telling(1), acknowledging(30)];
-    assert_eq!(late(&loads, 0, 4), [Some(0), Some(1), Some(1), Some(1)]);
-    let short = load();
-    short.set_concurrency(1);
-    short.acknowledged(&Acknowledged::one(Nanos((NOW_MS * MS) - 300_000), 100, Nanos(NOW_MS * MS)));
-    assert_eq!(late(&[short], 0, 3), [Some(0); 3], "it takes less than a millisecond");
-}
-
-#[test]
-fn member_without_acknowledgements_gets_few_messages() {
-    for (receive_maximum, waiting) in [(0, 0), (0, 9), (500, 0), (500, 9)] {
-        let silent = load();
-        silent.set_receive_maximum(receive_maximum);
-        let loads = [telling(1), silent];
-        let given = |count| late(&loads, waiting, count).iter().filter(|&&index| index == Some(1)).count();
-        assert_eq!(given(1000), 4, "{receive_maximum} {waiting}");
-        // Alone it gets all that it takes.
-        loads[0].set_availability(Availability::Offline);
-        assert_eq!(given(1000), if receive_maximum == 0 { 1000 } else { 496 });
-    }
-    // Once it has acknowledged, an overdue acknowledgement stops it again.
-    let loads = [telling(1), acknowledging(30)];
-    assert_eq!(late(&loads, 0, 21).iter().filter(|&&index| index == Some(1)).count(), 20);
-    let seats = seats(&loads);
-    let choose = |at_ms| late::choose(&seats, &view(), 0, at_ms * MS).map(|seen| seen.index);
-    assert_eq!([choose(NOW_MS), choose(NOW_MS + 5_000)], [Some(1), None]);
-}
-
-#[test]
-fn member_without_acknowledgements_gets_messages_of_a_full_one() {
-    let loads = [load(), load()];
-    loads[0].set_receive_maximum(10);
-    let given = late(&loads, 9, 100);
-    assert_eq!([0, 1].map(|index| given.iter().filter(|&&given| given == Some(index)).count()), [10, 90]);
-}
-
-#[test]
-fn member_may_be_doubtful_until_it_acknowledges_in_time() {
-    let now = Nanos(NOW_MS * MS);
-    let load = load();
-    assert!(load.may_be_doubtful(now), "it never acknowledged");
-    load.set_concurrency(1);
-    assert!(!load.may_be_doubtful(now), "it has a limit");
-    let load = acknowledging(30);
-    assert!(!load.may_be_doubtful(now));
-    book(&load, NOW_MS, true);
-    assert_eq!([500, 600].map(|ms| load.may_be_doubtful(Nanos((NOW_MS + ms) * MS))), [false, true], "overdue");
-}
-
-#[test]
-fn messages_beyond_the_receive_maximum_wait_with_the_group() {
-    let loads = [acknowledging(30), telling(2)];
-    loads[0].set_receive_maximum(3);
-    let expected = [Some(0), Some(1), Some(0), Some(1), Some(0), Some(1), None];
-    assert_eq!(late(&loads, 1, 7), expected, "one more for the other only");
-    loads[0].set_receive_maximum(MemberLoad::RECEIVE_MAXIMUM_MOST + 1);
-    assert_eq!(late(&loads, 0, 2), [Some(0); 2], "a buffer's size");
-    loads[0].set_receive_maximum(1);
-    loads[0].set_concurrency(9);
-    assert_eq!(late(&loads[..1], 0, 1), [None], "it has more than that");
-}
-
-#[test]
-fn far_member_gets_the_messages_that_fill_its_round_trip() {
-    let far = telling(1);
-    far.set_round_trip(Duration::from_millis(50));
-    assert_eq!(late(&[far], 0, 4), [Some(0), Some(0), Some(0), None], "two of 30 ms are on the way");
-}
-
-#[test]
-fn unavailable_members_get_no_more_than_their_first_quota() {
-    let loads = [telling(1), telling(1)];
-    loads.iter().for_each(|load| load.set_availability(Availability::Offline));
-    assert_eq!(late(&loads, 9, 4), [Some(0), Some(1), None, None]);
-    loads[1].set_availability(Availability::Ready);
-    assert_eq!(late(&loads, 9, 2), [Some(1), None]);
-}
+mod late;

@@ -80,7 +80,7 @@ impl<S: Stream> ConnectionTask<S> {
         };
         batch.tell_acknowledged(&self.core.lease.client.load);
         if batch.may_begin {
-            self.core.may_begin(batch.was_doubtful, now);
+            self.core.may_begin(batch.may_wait, now);
         }
         if batch.asks_round_trip {
             self.measure_round_trip();

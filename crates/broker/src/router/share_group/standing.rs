@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use tenbin_balancer::MemberLoad;
+use tenbin_balancer::{Availability, MemberLoad};
 
 use super::{Receiver, SharedGroup};
 use crate::durable::KnownWait;
@@ -76,6 +76,12 @@ impl SharedGroup {
     }
 
     /// Returns whether a member is suspended.
+    /// Returns whether a member can take messages.
+    pub(in super::super) fn has_ready_member(&self) -> bool {
+        let members = self.members.members();
+        members.iter().any(|member| member.load().availability() == Availability::Ready && !member.load().is_draining())
+    }
+
     pub(in super::super) fn has_suspended(&self) -> bool {
         !self.suspended().is_empty()
     }
