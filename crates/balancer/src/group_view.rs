@@ -30,7 +30,7 @@ pub(crate) struct GroupView {
 }
 
 /// The figures at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct View {
     /// g: geometric mean of the known processing times; 0 = none is known.
     pub(crate) mean_ns: u64,
@@ -42,8 +42,6 @@ pub(crate) struct View {
     pub(crate) has_unused: bool,
     /// Whether at most every second member is busy.
     pub(crate) is_quiet: bool,
-    /// Whether any member acknowledges.
-    pub(crate) has_acks: bool,
     /// Whether any member works on several messages at a time, as it told.
     pub(crate) has_concurrency: bool,
 }
@@ -95,6 +93,12 @@ impl GroupView {
         self.facts.load(Relaxed) & MAY_WAIT != 0
     }
 
+    /// Returns whether any member acknowledges, by the last scan.
+    #[inline]
+    pub(crate) fn has_acks(&self) -> bool {
+        self.facts.load(Relaxed) & HAS_ACKS != 0
+    }
+
     /// Returns the figures of the last scan.
     #[inline]
     pub(crate) fn latest(&self) -> View {
@@ -105,7 +109,6 @@ impl GroupView {
             has_evidence: facts & HAS_EVIDENCE != 0,
             has_unused: facts & HAS_UNUSED != 0,
             is_quiet: facts & IS_QUIET != 0,
-            has_acks: facts & HAS_ACKS != 0,
             has_concurrency: facts & HAS_CONCURRENCY != 0,
         }
     }

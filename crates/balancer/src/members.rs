@@ -89,9 +89,17 @@ impl<T> Members<'_, T> {
         let table = self.table(self.snapshot.rules.policy);
         let index = match &self.snapshot.shadow {
             None => pick(table, dispatch, rng)?,
-            Some(shadow) => shadow.pick_beside(table, dispatch, rng, |rng| pick(table, dispatch, rng))?,
+            Some(shadow) => self.pick_beside(shadow, dispatch, rng)?,
         };
         Some(&self.snapshot.members[index])
+    }
+
+    // A function, so that the usual pick does not prepare the closure.
+    #[cold]
+    #[inline(never)]
+    fn pick_beside(&self, shadow: &Shadow, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
+        let table = self.table(self.snapshot.rules.policy);
+        shadow.pick_beside(table, dispatch, rng, |rng| pick(table, dispatch, rng))
     }
 
     /// Chooses the member for a message that may wait with the group, and books it like [`pick`](Self::pick).

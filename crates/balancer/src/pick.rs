@@ -139,8 +139,10 @@ pub(crate) fn book(seats: &Seats, index: usize, view: &View, dispatch: &Dispatch
 pub(crate) fn pick_late(table: Table<'_>, rules: &Rules, waiting: usize, dispatch: &Dispatch) -> Option<usize> {
     let seats = table.seats;
     let view = table.view.at(dispatch.at, seats);
+    let message =
+        adaptive::late::Message { view: &view, rules, has_acks: table.view.has_acks(), waiting, now: dispatch.at.0 };
     loop {
-        let seen = adaptive::late::choose(seats, &view, rules, waiting, dispatch.at.0)?;
+        let seen = adaptive::late::choose(seats, &message)?;
         if seats.loads()[seen.index].hot().try_book(dispatch, seen.service, seen.finish, view.mean_ns) {
             adaptive::end_turn(seats, seen);
             return Some(seen.index);

@@ -19,10 +19,20 @@ use crate::{
     sync::Relaxed,
 };
 
+/// A message that may wait.
+pub(crate) struct Message<'a> {
+    pub(crate) view: &'a View,
+    pub(crate) rules: &'a Rules,
+    /// Whether any member of the group acknowledges.
+    pub(crate) has_acks: bool,
+    /// Messages of the group that wait, without this one.
+    pub(crate) waiting: usize,
+    pub(crate) now: u64,
+}
+
 /// Returns the best slot among those that can begin with the message now; `None` if the message should wait.
-///
-/// `waiting`: messages that wait, without this one.
-pub(crate) fn choose(seats: &Seats, view: &View, rules: &Rules, waiting: usize, now: u64) -> Option<Sighting> {
+pub(crate) fn choose(seats: &Seats, message: &Message<'_>) -> Option<Sighting> {
+    let &Message { view, rules, has_acks, waiting, now } = message;
     let waiting = (16 * waiting / seats.loads().len().max(1)) as u64;
     let (mut ready, mut other, mut full) = (Best::NONE, Best::NONE, Best::NONE);
     let mut index = 0;
@@ -32,9 +42,9 @@ pub(crate) fn choose(seats: &Seats, view: &View, rules: &Rules, waiting: usize, 
             let weight = weigh(hot, view, now);
             let candidate = Best::of(hot, &weight, turn.load(Relaxed), index);
             let messages = hot.in_work();
-            let (best, candidate) = match limit_by(hot, rules, view, waiting) {
+            let (best, candidate) = match limit_by(hot, rules, has_acks, waiting) {
                 Some(limit) if messages < limit => (&mut ready, candidate),
-                Some(_) if messages < lifted(hot, rules, view, &weight, now) => (&mut other, candidate),
+                Some(_) if messages < lifted(hot, message, &weight) => (&mut other, candidate),
                 Some(_) if hot.flags() & flag::ACKS == 0 => (&mut full, candidate.at_some_time()),
                 Some(_) => (&mut full, candidate),
                 None => (&mut other, candidate),
@@ -89,12 +99,11 @@ impl Best {
 /// Returns how many messages the member may have outstanding while `waiting` others wait for each member, in sixteenths;
 /// `None` = any number.
 pub(crate) fn limit(hot: &Hot, rules: &Rules, waiting: u64) -> Option<u64> {
-    let view = View { has_acks: true, ..View::default() };
-    (rules.policy == Policy::Adaptive).then(|| limit_by(hot, rules, &view, waiting)).flatten()
+    (rules.policy == Policy::Adaptive).then(|| limit_by(hot, rules, true, waiting)).flatten()
 }
 
 #[inline]
-fn limit_by(hot: &Hot, rules: &Rules, view: &View, waiting: u64) -> Option<u64> {
+fn limit_by(hot: &Hot, rules: &Rules, has_acks: bool, waiting: u64) -> Option<u64> {
     if !may_wait_for(hot) {
         return None;
     }
@@ -105,7 +114,7 @@ fn limit_by(hot: &Hot, rules: &Rules, view: &View, waiting: u64) -> Option<u64> 
         (LateBinding::Learn, told) => hot.learnt().limit(told, is_far, waiting),
     };
     // It may take messages and never acknowledge them.
-    let is_unseen = hot.flags() & flag::ACKS == 0 && view.has_acks && rules.late_binding == LateBinding::Learn;
+    let is_unseen = hot.flags() & flag::ACKS == 0 && has_acks && rules.late_binding == LateBinding::Learn;
     let limit = if is_unseen { Some(limit.map_or(UNSEEN_MOST, |limit| limit.min(UNSEEN_MOST))) } else { limit };
     // A message beyond it would wait in the client's queue.
     match hot.receive_maximum() {
@@ -117,7 +126,8 @@ fn limit_by(hot: &Hot, rules: &Rules, view: &View, waiting: u64) -> Option<u64> 
 /// Returns the limit of a member that is silent. It may wait for more messages before it acknowledges, or hold back one
 /// acknowledgement for ever: it gets more by and by.
 #[cold]
-fn lifted(hot: &Hot, rules: &Rules, view: &View, weight: &Weight, now: u64) -> u64 {
+fn lifted(hot: &Hot, message: &Message<'_>, weight: &Weight) -> u64 {
+    let &Message { rules, has_acks, now, .. } = message;
     if rules.late_binding != LateBinding::Learn || told(hot, rules) > 0 {
         return 0;
     }
@@ -126,7 +136,7 @@ fn lifted(hot: &Hot, rules: &Rules, view: &View, weight: &Weight, now: u64) -> u
     // Without acknowledgements it is not known when one is due.
     let late_ns = if is_seen { weight.late } else { now.saturating_sub(hot.sent_at()) };
     let times = late_ns / if is_seen { LATE_NS.max(8 * weight.service) } else { LATE_NS };
-    let lifted = match (is_seen, view.has_acks) {
+    let lifted = match (is_seen, has_acks) {
         // The number doubles after a silence that is as long as it is large.
         (false, false) => {
             let is_silent = late_ns >= messages.max(1) * LATE_NS / 4;

@@ -13,15 +13,8 @@ const MS: u64 = 1_000_000;
 const NOW_MS: u64 = 100_000;
 
 /// A group whose mean is 32 ms: the floor is 2 ms.
-const VIEW: View = View {
-    mean_ns: 32 * MS,
-    class: 0,
-    has_evidence: true,
-    has_unused: true,
-    is_quiet: false,
-    has_acks: true,
-    has_concurrency: false,
-};
+const VIEW: View =
+    View { mean_ns: 32 * MS, class: 0, has_evidence: true, has_unused: true, is_quiet: false, has_concurrency: false };
 
 fn view() -> View {
     View { class: speed::class(VIEW.mean_ns), ..VIEW }
@@ -202,7 +195,6 @@ fn speed_of_lagging_member_does_not_apply_to_others() {
         has_evidence: false,
         has_unused: false,
         is_quiet: false,
-        has_acks: true,
         has_concurrency: false,
     };
     let waits = [&lagging, &other].map(|load| weigh(load.hot(), &slow, NOW_MS * MS).wait / MS);

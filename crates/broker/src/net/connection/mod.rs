@@ -437,10 +437,8 @@ impl<S: Stream> ConnectionTask<S> {
     fn tell_written(&mut self, booked: Booked, is_backlogged: bool) {
         let core = &self.core;
         let now = core.shared.clock.moment(Instant::now());
-        let load = &core.lease.client.load;
-        let may_wait = load.may_wait_for();
-        load.written(booked.messages, booked.bytes, is_backlogged, now.nanos);
-        core.may_begin(may_wait, now.at); // a message of QoS 0 ends here
+        core.lease.client.load.written(booked.messages, booked.bytes, is_backlogged, now.nanos);
+        core.may_begin(false, now.at); // a message of QoS 0 ends here
         let written = self.socket.wire_written(self.socket.written(&core.out));
         let ends = || core.shared.ends(self.socket.stream());
         self.probes.wrote(core, booked.messages, written, now, ends);

@@ -36,7 +36,8 @@ fn late_at(
 ) -> Vec<Option<usize>> {
     let seats = seats(loads);
     let message = |_| {
-        let seen = late::choose(&seats, &view(), rules, waiting, at_ms * MS)?;
+        let message = late::Message { view: &view(), rules, has_acks: true, waiting, now: at_ms * MS };
+        let seen = late::choose(&seats, &message)?;
         book(&loads[seen.index], at_ms, true);
         Some(seen.index)
     };
@@ -121,10 +122,12 @@ fn members_get_more_by_and_by_if_none_acknowledges() {
     let loads = [load(), load()];
     loads[0].set_receive_maximum(10);
     let seats = seats(&loads);
-    let nothing_known = View { has_acks: false, has_evidence: false, ..view() };
+    let nothing_known = View { has_evidence: false, ..view() };
     let given = |at_ms: u64| {
         let message = |_| {
-            let seen = late::choose(&seats, &nothing_known, &Rules::default(), 9, at_ms * MS)?;
+            let (view, rules) = (&nothing_known, &Rules::default());
+            let message = late::Message { view, rules, has_acks: false, waiting: 9, now: at_ms * MS };
+            let seen = late::choose(&seats, &message)?;
             book(&loads[seen.index], at_ms, true);
             Some(seen.index)
         };
