@@ -146,7 +146,7 @@ impl Tries {
     const SINGLE: Self = Self { quarters: 16, most: 2 };
     const CLEAR: Self = Self { quarters: 16, most: 1 };
     const SLOWED: Self = Self { quarters: 1, most: 1 };
-    const PARALLEL: Self = Self { quarters: 8, most: 1 };
+    const PARALLEL: Self = Self { quarters: 16, most: 1 };
 
     /// `waiting` in sixteenths.
     fn doublings(&self, waiting: u64) -> u32 {
@@ -269,8 +269,7 @@ impl Learner {
             self.alone.add(ns, messages);
         }
         self.age += 1;
-        let kept = if self.verdict == Verdict::Parallel { KEPT_PARALLEL } else { KEPT };
-        if self.age.is_multiple_of(kept) {
+        if self.age.is_multiple_of(KEPT) {
             // A busy client seldom has a message alone.
             let alone = [&mut self.alone, &mut self.first].into_iter().filter(|times| times.count > 2.0 * LEAST);
             alone.chain(&mut self.busy).for_each(Times::halve);
@@ -341,7 +340,7 @@ impl Learner {
             Verdict::Unknown => Learnt::UNKNOWN,
             Verdict::Single if self.alone.variation() < REGULAR => Learnt::REGULAR,
             Verdict::Single if self.is_slowed => Learnt::SINGLE_SLOWED,
-            Verdict::Single if tried > self.alone.count && self.alone.count < ALONE_KNOWN => Learnt::SINGLE_ALONE,
+            Verdict::Single if tried > self.alone.count => Learnt::SINGLE_ALONE,
             Verdict::Single if self.is_clear => Learnt::SINGLE_CLEAR,
             Verdict::Single => Learnt::SINGLE,
             Verdict::Parallel => Learnt::parallel(self.at_once),
@@ -425,14 +424,10 @@ const ROUGH: f64 = 0.5;
 const TRIES_FIRST: f64 = 8.0;
 /// Tries after which it is no use to wait for a message alone: the client completes none.
 const TRIES_MOST: f64 = 32.0;
-/// Messages alone from which on tries need no more of them.
-const ALONE_KNOWN: f64 = 16.0;
 /// Times after which a parallel client is learnt anew: its messages may take another time now.
 const CHECKED_AFTER: u32 = 8192;
 /// Times of all kinds after which all earlier ones count half.
-const KEPT: u32 = 256;
-/// The same of a parallel client, which is followed when it gets or loses threads.
-const KEPT_PARALLEL: u32 = 192;
+const KEPT: u32 = 192;
 /// Squared coefficient of variation that is assumed in addition, while there are few times and later.
 const VARIATION_FEW: f64 = 0.5;
 const VARIATION_LEAST: f64 = 0.02;

@@ -126,10 +126,10 @@ impl<T> Members<'_, T> {
             return self.pick(dispatch, rng);
         }
         let table = self.table(rules.policy);
-        let act = || pick_late(table, rules, waiting, dispatch);
+        let act = |rng: &mut Rng| pick_late(table, rules, waiting, dispatch, rng);
         let index = match &self.snapshot.shadow {
-            None => act()?,
-            Some(shadow) => shadow.pick_beside(table, dispatch, rng, |_| act())?,
+            None => act(rng)?,
+            Some(shadow) => shadow.pick_beside(table, dispatch, rng, act)?,
         };
         Some(&self.snapshot.members[index])
     }

@@ -136,13 +136,20 @@ pub(crate) fn book(seats: &Seats, index: usize, view: &View, dispatch: &Dispatch
 }
 
 /// Chooses a slot for a message that may wait, and books the message on it. `None` if no member should have it now.
-pub(crate) fn pick_late(table: Table<'_>, rules: &Rules, waiting: usize, dispatch: &Dispatch) -> Option<usize> {
+pub(crate) fn pick_late(
+    table: Table<'_>,
+    rules: &Rules,
+    waiting: usize,
+    dispatch: &Dispatch,
+    rng: &mut Rng,
+) -> Option<usize> {
     let seats = table.seats;
     let view = table.view.at(dispatch.at, seats);
-    let message =
-        adaptive::late::Message { view: &view, rules, has_acks: table.view.has_acks(), waiting, now: dispatch.at.0 };
+    let waiting = (16 * waiting / seats.loads().len().max(1)) as u64;
+    let has_acks = table.view.has_acks();
+    let message = adaptive::late::Message { view: &view, rules, has_acks, waiting, now: dispatch.at.0 };
     loop {
-        let seen = adaptive::late::choose(seats, &message)?;
+        let seen = adaptive::late::choose(seats, &message, rng)?;
         if seats.loads()[seen.index].hot().try_book(dispatch, seen.service, seen.finish, view.mean_ns) {
             adaptive::end_turn(seats, seen);
             return Some(seen.index);

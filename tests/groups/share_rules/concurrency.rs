@@ -3,7 +3,7 @@
 use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
-use tenbin_codec::{Connect, Packet, ProtocolVersion, Publish, QoS, UserProperty};
+use tenbin_codec::{Ack, Connect, Packet, ProtocolVersion, Publish, QoS, ReasonCode, UserProperty};
 
 use crate::support::{BrokerProcess, ConfigFile, Numbered, PATIENCE, RawClient, lasting, share, text};
 
@@ -107,6 +107,33 @@ fn rules_say_whose_limit_counts() {
         let got: Vec<_> = (0..begun).map(|_| number(&worker.receive_publish())).collect();
         assert_eq!(got, (0..begun).collect::<Vec<_>>(), "{rule} {told:?}");
         worker.expect_nothing_waiting();
+    }
+}
+
+/// Completed messages bring the next ones at once, and not only when the broker offers them once a second.
+#[test]
+fn every_completion_brings_messages_that_waited() {
+    const MESSAGES: usize = 400;
+    for (qos, reason) in [
+        (QoS::AtLeastOnce, ReasonCode::Success),
+        (QoS::AtLeastOnce, ReasonCode::UnspecifiedError),
+        (QoS::ExactlyOnce, ReasonCode::Success),
+        (QoS::ExactlyOnce, ReasonCode::UnspecifiedError),
+    ] {
+        let broker = BrokerProcess::start(&[]);
+        let mut worker = worker(&broker, "worker", Some("1"));
+        Numbered { topics: &[TOPIC], count: MESSAGES, qos }.publish(&mut broker.v5("publisher"));
+        let begun = Instant::now();
+        for _ in 0..MESSAGES {
+            let publish = worker.receive_publish();
+            match (reason.is_error(), qos, publish.packet_id) {
+                (true, QoS::AtLeastOnce, Some(id)) => worker.send(&Packet::PubAck(Ack::new(id, reason))),
+                (true, QoS::ExactlyOnce, Some(id)) => worker.send(&Packet::PubRec(Ack::new(id, reason))),
+                _ => worker.acknowledge(&publish),
+            }
+        }
+        // Without them at most eight messages are offered once a second.
+        assert!(begun.elapsed() < Duration::from_secs(25), "{qos} {reason:?}: {:?}", begun.elapsed());
     }
 }
 

@@ -248,10 +248,7 @@ impl Scan<'_> {
     /// fetch for each.
     fn best_of_some(&self, seats: &Seats, rng: &mut Rng) -> Option<Sighting> {
         let loads = seats.loads();
-        let mut sample = [0; SAMPLE];
-        for pair in sample.chunks_exact_mut(2) {
-            pair.copy_from_slice(&rng.two_below(loads.len()));
-        }
+        let sample = sample(loads.len(), rng);
         let usual = || self.confirmed(loads, Usual::new(self.view, self.now).least_of_some(loads, &sample));
         if self.has_usual_keys() { usual() } else { None }.or_else(|| self.weigh_some(loads, &sample))
     }
@@ -354,6 +351,15 @@ impl Best {
 #[inline(always)]
 pub(crate) fn in_steps(wait: u64, penalty: u64) -> u64 {
     wait.saturating_add(penalty) >> STEP_SHIFT
+}
+
+/// Draws the candidates in a large group of `len` slots.
+fn sample(len: usize, rng: &mut Rng) -> [usize; SAMPLE] {
+    let mut sample = [0; SAMPLE];
+    for pair in sample.chunks_exact_mut(2) {
+        pair.copy_from_slice(&rng.two_below(len));
+    }
+    sample
 }
 
 /// Returns the first ready slot from `start` on, or else the slot at `start`.

@@ -7,13 +7,14 @@
 //! While many messages wait, single members get more than one. No member is idle then, and their acknowledgements show
 //! whether they really work on one at a time.
 
-use super::{RANK_SHIFT, Sighting, Weight, in_steps, weigh};
+use super::{RANK_SHIFT, READY, SCAN_MAX, Sighting, Weight, in_steps, sample, weigh};
 use crate::{
     estimate::flag,
     group_view::View,
     hot::{Hot, mark},
     limit::{LATE_NS, with_behind},
     policy::Policy,
+    rng::Rng,
     rules::{LateBinding, Rules},
     seats::Seats,
     sync::Relaxed,
@@ -25,38 +26,74 @@ pub(crate) struct Message<'a> {
     pub(crate) rules: &'a Rules,
     /// Whether any member of the group acknowledges.
     pub(crate) has_acks: bool,
-    /// Messages of the group that wait, without this one.
-    pub(crate) waiting: usize,
+    /// Other messages that wait for each member of the group, in sixteenths.
+    pub(crate) waiting: u64,
     pub(crate) now: u64,
 }
 
 /// Returns the best slot among those that can begin with the message now; `None` if the message should wait.
-pub(crate) fn choose(seats: &Seats, message: &Message<'_>) -> Option<Sighting> {
-    let &Message { view, rules, has_acks, waiting, now } = message;
-    let waiting = (16 * waiting / seats.loads().len().max(1)) as u64;
-    let (mut ready, mut other, mut full) = (Best::NONE, Best::NONE, Best::NONE);
+///
+/// With more than [`SCAN_MAX`] slots, a random few are compared first; they suffice if one of them can begin.
+pub(crate) fn choose(seats: &Seats, message: &Message<'_>, rng: &mut Rng) -> Option<Sighting> {
+    let loads = seats.loads();
+    if loads.len() > SCAN_MAX {
+        let mut some = Found::NONE;
+        for _ in 0..SAMPLES {
+            for index in sample(loads.len(), rng) {
+                let hot = loads[index].hot();
+                some.compare(message, index, hot, hot.sent_at());
+            }
+            if some.ready.rank() == READY {
+                return some.best().map(|seen| Sighting { is_by_turn: false, ..seen });
+            }
+        }
+    }
+    let mut all = Found::NONE;
     let mut index = 0;
-    for (loads, turns) in seats.by_line() {
-        for (load, turn) in loads.iter().zip(turns) {
-            let hot = load.hot();
-            let weight = weigh(hot, view, now);
-            let candidate = Best::of(hot, &weight, turn.load(Relaxed), index);
-            let messages = hot.in_work();
-            let (best, candidate) = match limit_by(hot, rules, has_acks, waiting) {
-                Some(limit) if messages < limit => (&mut ready, candidate),
-                Some(_) if messages < lifted(hot, message, &weight) => (&mut other, candidate),
-                Some(_) if hot.flags() & flag::ACKS == 0 => (&mut full, candidate.at_some_time()),
-                Some(_) => (&mut full, candidate),
-                None => (&mut other, candidate),
-            };
-            *best = best.or(candidate);
+    for (line, turns) in seats.by_line() {
+        for (load, turn) in line.iter().zip(turns) {
+            all.compare(message, index, load.hot(), turn.load(Relaxed));
             index += 1;
         }
     }
-    let best = ready.or(other);
-    // A full member may begin with the message earlier than one without a limit.
-    let waits = full.rank() < best.rank() || full.rank() == READY && ready.rank() != READY && full.merit < other.merit;
-    if waits { None } else { best.sighting() }
+    all.best()
+}
+
+/// The best candidates so far.
+struct Found {
+    /// Of those that have less than their limit.
+    ready: Best,
+    /// Of those that may have any number, or are silent.
+    other: Best,
+    full: Best,
+}
+
+impl Found {
+    const NONE: Self = Self { ready: Best::NONE, other: Best::NONE, full: Best::NONE };
+
+    fn compare(&mut self, message: &Message<'_>, index: usize, hot: &Hot, turn: u64) {
+        let &Message { view, rules, has_acks, waiting, now } = message;
+        let weight = weigh(hot, view, now);
+        let candidate = Best::of(hot, &weight, turn, index);
+        let messages = hot.in_work();
+        let (best, candidate) = match limit_by(hot, rules, has_acks, waiting) {
+            Some(limit) if messages < limit => (&mut self.ready, candidate),
+            Some(_) if messages < lifted(hot, message, &weight) => (&mut self.other, candidate),
+            Some(_) if hot.flags() & flag::ACKS == 0 => (&mut self.full, candidate.at_some_time()),
+            Some(_) => (&mut self.full, candidate),
+            None => (&mut self.other, candidate),
+        };
+        *best = best.or(candidate);
+    }
+
+    fn best(&self) -> Option<Sighting> {
+        let Self { ready, other, full } = self;
+        let best = ready.or(*other);
+        // A full member may begin with the message earlier than one without a limit.
+        let waits =
+            full.rank() < best.rank() || full.rank() == READY && ready.rank() != READY && full.merit < other.merit;
+        if waits { None } else { best.sighting() }
+    }
 }
 
 /// A candidate.
@@ -184,8 +221,9 @@ pub(crate) fn is_short(hot: &Hot) -> bool {
 }
 
 const NO_SIGHTING: Sighting = Sighting { index: 0, finish: 0, service: 0, is_by_turn: true };
-const READY: u64 = 0;
 const KEY_MASK: u64 = (1 << RANK_SHIFT) - 1;
+/// How often a few members of a large group are compared before all are.
+const SAMPLES: usize = 4;
 /// Mean processing time below which messages do not wait.
 const SHORT_NS: u64 = 1_000_000;
 /// Time of the way to a client from which its first messages do not wait.

@@ -27,24 +27,18 @@ fn regular() -> Arc<MemberLoad> {
 }
 
 /// Slots to which messages go one after the other at `at_ms`, while `waiting` others wait.
-fn late_at(
-    loads: &[Arc<MemberLoad>],
-    rules: &Rules,
-    waiting: usize,
-    messages: usize,
-    at_ms: u64,
-) -> Vec<Option<usize>> {
-    let seats = seats(loads);
+fn late_at(loads: &[Arc<MemberLoad>], rules: &Rules, waiting: u64, messages: usize, at_ms: u64) -> Vec<Option<usize>> {
+    let (seats, waiting) = (seats(loads), 16 * waiting / loads.len() as u64);
     let message = |_| {
         let message = late::Message { view: &view(), rules, has_acks: true, waiting, now: at_ms * MS };
-        let seen = late::choose(&seats, &message)?;
+        let seen = late::choose(&seats, &message, &mut Rng::new(0))?;
         book(&loads[seen.index], at_ms, true);
         Some(seen.index)
     };
     (0..messages).map(message).collect()
 }
 
-fn late(loads: &[Arc<MemberLoad>], waiting: usize, messages: usize) -> Vec<Option<usize>> {
+fn late(loads: &[Arc<MemberLoad>], waiting: u64, messages: usize) -> Vec<Option<usize>> {
     late_at(loads, &Rules::default(), waiting, messages, NOW_MS)
 }
 
@@ -116,6 +110,20 @@ fn member_without_acknowledgements_gets_few_messages() {
     }
 }
 
+/// A random few are compared first.
+#[test]
+fn message_finds_the_free_members_of_a_large_group() {
+    for busy in [0, 500, 999] {
+        let loads: Vec<_> = (0..1000).map(|_| acknowledging(30)).collect();
+        loads.iter().take(busy).for_each(|load| book(load, NOW_MS, true));
+        let given: Vec<usize> = late(&loads, 0, 1000 - busy).into_iter().flatten().collect();
+        assert!(given.iter().all(|&index| index >= busy), "{busy}: {given:?}");
+        let free: std::collections::BTreeSet<_> = given.iter().collect();
+        assert_eq!(free.len(), 1000 - busy, "each gets one");
+        assert_eq!(late(&loads, 0, 1), [None]);
+    }
+}
+
 /// It may be the way of the only members: they collect messages.
 #[test]
 fn members_get_more_by_and_by_if_none_acknowledges() {
@@ -126,8 +134,8 @@ fn members_get_more_by_and_by_if_none_acknowledges() {
     let given = |at_ms: u64| {
         let message = |_| {
             let (view, rules) = (&nothing_known, &Rules::default());
-            let message = late::Message { view, rules, has_acks: false, waiting: 9, now: at_ms * MS };
-            let seen = late::choose(&seats, &message)?;
+            let message = late::Message { view, rules, has_acks: false, waiting: 72, now: at_ms * MS };
+            let seen = late::choose(&seats, &message, &mut Rng::new(0))?;
             book(&loads[seen.index], at_ms, true);
             Some(seen.index)
         };
