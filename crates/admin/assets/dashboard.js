@@ -394,9 +394,9 @@ function group(name, filter) {
     const axis = el('span');
     const list = el('ol', { class: 'members', 'aria-label': 'Members' });
     const legend = el('p', { class: 'legend' }, ...PARTS.map(([, text], at) => el('span', {}, el('span', { class: `key p${at}` }), text)), axis);
-    const rows = asTable(['Member', 'State', 'Predicted wait', ...PARTS.map(([, text]) => text), 't_p', 'Share', 'Messages', 'Late', 'In flight', 'Limit', 'Learnt', 'Alone', 'Busy', 'Tries'], () => shown.members.map((member) => [
+    const rows = asTable(['Member', 'State', 'Predicted wait', ...PARTS.map(([, text]) => text), 't_p', 'Share', 'Messages', 'Late', 'In flight', 'Limit', 'Learnt', 'Alone', 'Busy', 'Tries', 'Last try'], () => shown.members.map((member) => [
         named(member.client), member.state, time(member.predicted_wait_ms), ...PARTS.map(([part]) => time(member[part])), processing(member), percent(member.share), number(member.messages), time(member.late_ms),
-        number(member.in_flight), member.in_flight_maximum === null ? 'none' : number(member.in_flight_maximum), member.service, time(member.alone_ms || null), time(member.busy_ms || null), number(member.tries)]), [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14, 15]);
+        number(member.in_flight), member.in_flight_maximum === null ? 'none' : number(member.in_flight_maximum), member.service, time(member.alone_ms || null), time(member.busy_ms || null), number(member.tries), time(member.last_try_ms || null)]), [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 16]);
     const facts = terms([['Policy'], ['Backlog'], ['Members'], ['Wanted'], ['Arrive'], ['Complete'], ['Drain time'], ['Shadow'], ['Its difference']]);
     const points = (column) => () => (groupsPast.get(key)?.points ?? []).map((point) => [point[0], point[column]]);
     const backlog = chart('Backlog', number, [{ name: 'messages', points: points(1) }]);

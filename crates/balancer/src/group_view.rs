@@ -93,7 +93,7 @@ impl GroupView {
         self.facts.load(Relaxed) & MAY_WAIT != 0
     }
 
-    /// Returns whether any member acknowledges, by the last scan.
+    /// Returns whether any member acknowledges single messages and is not late, by the last scan.
     #[inline]
     pub(crate) fn has_acks(&self) -> bool {
         self.facts.load(Relaxed) & HAS_ACKS != 0
@@ -126,6 +126,7 @@ impl GroupView {
             members += 1;
             busy += u32::from(hot.outstanding().messages > 0 || hot.finish() > now.0 + hot.delay_ns());
             flags |= hot.flags();
+            facts |= fact(adaptive::late::acknowledges_singly(hot, now.0), HAS_ACKS);
             has_unused |= hot.rank() == 0 && adaptive::may_be_unused(hot, now.0);
             let processing_ns = hot.speed().processing_ns();
             if processing_ns > 0 {
@@ -136,7 +137,6 @@ impl GroupView {
         let has_evidence = flags & (flag::REPORTS | flag::ACKS) != 0;
         let is_quiet = busy <= members / 2;
         facts |= fact(has_evidence, HAS_EVIDENCE) | fact(has_unused, HAS_UNUSED) | fact(is_quiet, IS_QUIET);
-        facts |= fact(flags & flag::ACKS != 0, HAS_ACKS);
         self.facts.store(facts, Relaxed);
         if flags & flag::EARLY != 0 {
             suspect_the_unverified(seats);

@@ -68,6 +68,8 @@ pub(crate) mod mark {
     pub(crate) const AT_QOS_0: u8 = 8;
     /// Its speed was known from an earlier session.
     pub(crate) const RECALLED: u8 = 16;
+    /// It collects messages before it acknowledges them.
+    pub(crate) const COLLECTS: u8 = 64;
 }
 
 impl Hot {
@@ -243,6 +245,15 @@ impl Hot {
     /// Sets [`mark::RECALLED`].
     pub(crate) fn recall(&self) {
         self.marks.fetch_or(mark::RECALLED, Relaxed);
+    }
+
+    /// Sets or clears [`mark::COLLECTS`].
+    pub(crate) fn set_collects(&self, collects: bool) {
+        match (collects, self.marks() & mark::COLLECTS != 0) {
+            (true, false) => _ = self.marks.fetch_or(mark::COLLECTS, Relaxed),
+            (false, true) => _ = self.marks.fetch_and(!mark::COLLECTS, Relaxed),
+            _ => {}
+        }
     }
 
     pub(crate) fn set_availability(&self, availability: Availability) {

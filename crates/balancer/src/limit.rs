@@ -125,8 +125,12 @@ impl Learnt {
             (Self::SINGLE_CLEAR, _) => (1, Tries::CLEAR),
             (Self::SINGLE_SLOWED, _) => (1, Tries::SLOWED),
             (Self::UNKNOWN_ALONE, 0 | 1) | (Self::SINGLE_ALONE, _) => return Some(1),
-            (_, 0 | 1) => (with_behind(self.at_once() + 1), Tries::PARALLEL),
-            _ => (with_behind(told), Tries::PARALLEL),
+            (Self::UNKNOWN | Self::UNKNOWN_ALONE, told) => (with_behind(told.min(TOLD_MOST)), Tries::PARALLEL),
+            (_, told) => {
+                let at_once = self.at_once() + 1;
+                let is_likely = (at_once..=2 * at_once).contains(&told);
+                (with_behind(if is_likely { told } else { at_once }), Tries::PARALLEL)
+            }
         };
         Some(least << tries.doublings(waiting / least))
     }
@@ -203,8 +207,17 @@ struct Period {
     outstanding: u64,
     /// Whether the client still has messages.
     goes_on: bool,
+    /// Whether it is the rest of a longer one.
+    is_rest: bool,
     /// Whether acknowledgements in it are not known.
     is_broken: bool,
+}
+
+impl Period {
+    /// What follows a part of it.
+    fn rest(from: u64, goes_on: bool) -> Self {
+        Self { from, goes_on, is_rest: goes_on, ..Self::default() }
+    }
 }
 
 /// Acknowledgements of one instant.
@@ -224,14 +237,22 @@ impl Learner {
         self.period = Period { is_broken: true, ..Period::default() };
     }
 
+    /// Ends a busy period without an acknowledgement.
+    #[inline]
+    pub(crate) fn ended(&mut self) {
+        if self.period.goes_on {
+            self.period = Period::default();
+        }
+    }
+
     /// Takes acknowledgements.
     pub(crate) fn acknowledged(&mut self, seen: &Seen) {
         let left = seen.outstanding.saturating_sub(seen.messages);
         // It got the message although it was silent, and acknowledges it before older ones.
         let was_silent = seen.first_sent_at.saturating_sub(self.last_at) >= LATE_NS;
-        self.held = if was_silent && self.left > 0 { left } else { self.held.min(left) };
+        self.held = if was_silent && self.left > 0 { left.min(HELD_MOST) } else { self.held.min(left) };
         self.instant = if seen.now == self.last_at { self.instant + seen.messages } else { seen.messages };
-        self.batch = self.instant.max(self.batch - self.batch / BATCHES_KEPT);
+        self.batch = self.instant.max(self.batch.saturating_sub((self.batch / BATCHES_KEPT).max(1)));
         (self.last_at, self.left) = (seen.now, left);
         self.learn(&Seen { outstanding: seen.outstanding.saturating_sub(self.held).max(seen.messages), ..*seen });
     }
@@ -241,9 +262,14 @@ impl Learner {
         self.held
     }
 
+    /// Whether it collects messages, and acknowledges them together.
+    pub(crate) fn collects(&self) -> bool {
+        self.batch >= BATCH
+    }
+
     fn learn(&mut self, seen: &Seen) {
         if self.period.is_broken {
-            self.period = Period { from: seen.now, goes_on: seen.outstanding > seen.messages, ..Period::default() };
+            self.period = Period::rest(seen.now, seen.outstanding > seen.messages);
             return;
         }
         if !self.period.goes_on {
@@ -258,14 +284,14 @@ impl Learner {
         if period.goes_on && period.messages < PERIOD_MOST {
             return;
         }
-        let Period { from, messages, acknowledgements, outstanding, goes_on, .. } = *period;
-        self.period = Period { from: seen.now, goes_on, ..Period::default() };
+        let Period { from, messages, acknowledgements, outstanding, goes_on, is_rest, .. } = *period;
+        self.period = Period::rest(seen.now, goes_on);
         let ns = seen.now.saturating_sub(from);
         if messages > 1 || goes_on {
             let depth = (outstanding / acknowledgements).max(2);
             self.busy[depth.ilog2().min(3) as usize - 1].add(ns, messages);
             (self.tries, self.last_try_ns) = (self.tries + 1, ns / messages.max(1));
-        } else if self.verdict != Verdict::Parallel {
+        } else if !is_rest && (self.verdict != Verdict::Parallel || self.alone.count < LEAST) {
             self.alone.add(ns, messages);
         }
         self.age += 1;
@@ -275,8 +301,7 @@ impl Learner {
             alone.chain(&mut self.busy).for_each(Times::halve);
         }
         if self.verdict == Verdict::Parallel && self.age.is_multiple_of(CHECKED_AFTER) {
-            let Self { age, tries, last_try_ns, period, last_at, left, held, instant, batch, .. } = *self;
-            *self = Self { age, tries, last_try_ns, period, last_at, left, held, instant, batch, ..Self::default() };
+            (self.alone, self.first, self.busy) = Default::default();
         }
         self.judge();
     }
@@ -332,15 +357,15 @@ impl Learner {
 
     pub(crate) fn learnt(&self) -> Learnt {
         let tried: f64 = self.busy.iter().map(|busy| busy.count).sum();
+        let rarity = if self.is_clear { CLEAR_RARITY } else { 1.0 };
         match self.verdict {
-            // It collects messages, and acknowledges them together.
-            Verdict::Unknown if self.batch >= BATCH => Learnt::parallel(self.batch as f64),
+            Verdict::Unknown if self.collects() => Learnt::parallel(self.batch as f64),
             Verdict::Unknown if tried > self.alone.count + TRIES_FIRST && tried < TRIES_MOST => Learnt::UNKNOWN_ALONE,
             Verdict::Unknown if self.alone.count >= LEAST && self.alone.variation() < EQUAL => Learnt::REGULAR,
             Verdict::Unknown => Learnt::UNKNOWN,
-            Verdict::Single if self.alone.variation() < REGULAR => Learnt::REGULAR,
+            Verdict::Single if self.alone.count >= LEAST && self.alone.variation() < REGULAR => Learnt::REGULAR,
             Verdict::Single if self.is_slowed => Learnt::SINGLE_SLOWED,
-            Verdict::Single if tried > self.alone.count => Learnt::SINGLE_ALONE,
+            Verdict::Single if tried * rarity > self.alone.count => Learnt::SINGLE_ALONE,
             Verdict::Single if self.is_clear => Learnt::SINGLE_CLEAR,
             Verdict::Single => Learnt::SINGLE,
             Verdict::Parallel => Learnt::parallel(self.at_once),
@@ -405,12 +430,16 @@ impl Times {
     }
 }
 
+/// Largest concurrency that is believed before the client's acknowledgements show it.
+const TOLD_MOST: u64 = 8;
 /// Silence from which on a member may get a message beyond its limit.
 pub(crate) const LATE_NS: u64 = 1_000_000_000;
 /// Messages acknowledged at one instant by a client that collects them.
 const BATCH: u64 = 8;
 /// Instants after which a batch is forgotten.
 const BATCHES_KEPT: u64 = 16;
+/// Messages that a client may hold without working on them.
+const HELD_MOST: u64 = 8;
 /// Messages after which a busy period is divided.
 const PERIOD_MOST: u64 = 8;
 /// Times that suffice to judge.
@@ -420,11 +449,13 @@ const LEAST: f64 = 4.0;
 const BORDERS: [f64; 3] = [0.2, 0.3, 0.4];
 /// What is added to a border if only the times of first messages are known.
 const ROUGH: f64 = 0.5;
+/// Messages alone for each try of a client that is clearly single.
+const CLEAR_RARITY: f64 = 4.0;
 /// Tries before the client has had a message alone.
 const TRIES_FIRST: f64 = 8.0;
 /// Tries after which it is no use to wait for a message alone: the client completes none.
 const TRIES_MOST: f64 = 32.0;
-/// Times after which a parallel client is learnt anew: its messages may take another time now.
+/// Times after which the times of a parallel client are measured anew: its messages may take another time now.
 const CHECKED_AFTER: u32 = 8192;
 /// Times of all kinds after which all earlier ones count half.
 const KEPT: u32 = 192;

@@ -189,6 +189,9 @@ impl MemberLoad {
         let mut known = lock(&self.reported.known);
         let evidence = self.evidence(&mut known);
         self.hot.no_longer_outstanding(messages, bytes);
+        if self.hot.outstanding().messages == 0 {
+            evidence.learner.ended();
+        }
         self.hot.learn(now.0, |seen| evidence.estimate.written(seen, messages.into(), is_backlogged));
         if messages > 0 {
             // After `learn`, which clears the due time of these messages.
@@ -274,13 +277,6 @@ impl MemberLoad {
         self.hot.set_delay_ns(one_way_ns);
     }
 
-    /// Returns whether messages may wait with the client's groups until it can begin with them. Ask before an
-    /// acknowledgement too, since that may end it.
-    #[inline]
-    pub fn may_wait_for(&self) -> bool {
-        late::may_wait_for(&self.hot)
-    }
-
     /// Returns how many messages the client may have outstanding before others wait with a group of these rules; `None` = any
     /// number. It may get more while many wait.
     pub fn limit(&self, rules: &Rules) -> Option<u64> {
@@ -313,6 +309,7 @@ impl MemberLoad {
         });
         hot.set_learnt(evidence.learner.learnt());
         hot.set_held(evidence.learner.held());
+        hot.set_collects(evidence.learner.collects());
     }
 
     /// Sets how many messages the client works on at a time, as it told; 0 = unknown. It holds until

@@ -99,7 +99,7 @@ impl<T> Members<'_, T> {
     #[inline(never)]
     fn pick_beside(&self, shadow: &Shadow, dispatch: &Dispatch, rng: &mut Rng) -> Option<usize> {
         let table = self.table(self.snapshot.rules.policy);
-        shadow.pick_beside(table, dispatch, rng, |rng| pick(table, dispatch, rng))
+        shadow.pick_beside(table, dispatch, rng, false, |rng| pick(table, dispatch, rng))
     }
 
     /// Chooses the member for a message that may wait with the group, and books it like [`pick`](Self::pick).
@@ -129,7 +129,7 @@ impl<T> Members<'_, T> {
         let act = |rng: &mut Rng| pick_late(table, rules, waiting, dispatch, rng);
         let index = match &self.snapshot.shadow {
             None => act(rng)?,
-            Some(shadow) => shadow.pick_beside(table, dispatch, rng, act)?,
+            Some(shadow) => shadow.pick_beside(table, dispatch, rng, true, act)?,
         };
         Some(&self.snapshot.members[index])
     }

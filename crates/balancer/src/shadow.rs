@@ -16,7 +16,7 @@ use std::sync::Arc;
 use crate::{
     dispatch::Dispatch,
     members::Seated,
-    pick::{Table, choose},
+    pick::{Table, choose, preview},
     policy::{Policy, adaptive::weigh},
     policy_state::PolicyState,
     rng::Rng,
@@ -95,21 +95,30 @@ impl Shadow {
         &self.record
     }
 
-    /// Picks by `act`, and compares the choice with the shadow's.
+    /// Picks by `act`, and compares the choice with the shadow's. `may_wait`: it may choose none.
     #[cold]
     pub(crate) fn pick_beside(
         &self,
         acting: Table<'_>,
         dispatch: &Dispatch,
         rng: &mut Rng,
+        may_wait: bool,
         act: impl FnOnce(&mut Rng) -> Option<usize>,
     ) -> Option<usize> {
         let record = &*self.record;
         let table = Table { policy: record.policy, seats: &self.seats, state: &self.state, view: acting.view };
         let view = acting.view.at(dispatch.at, acting.seats);
-        let preferred = choose(table, &view, dispatch, &mut rng.clone())?;
+        // A message that waits takes no turn.
+        let mut same_rng = rng.clone();
+        let preferred = match may_wait {
+            true => preview(table, dispatch, &mut same_rng.clone())?,
+            false => choose(table, &view, dispatch, &mut same_rng)?,
+        };
         let preferred_wait = weigh(self.seats.loads()[preferred].hot(), &view, dispatch.at.0).wait;
         let chosen = act(rng)?;
+        if may_wait {
+            choose(table, &view, dispatch, &mut same_rng);
+        }
         // The clock of the chosen member already includes the message.
         let booked = weigh(acting.seats.loads()[chosen].hot(), &view, dispatch.at.0);
         let is_same = chosen == preferred;

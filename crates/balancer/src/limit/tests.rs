@@ -155,3 +155,39 @@ fn learnt_fits_into_a_byte() {
     assert_eq!([1.4, 100.0, 1e9].map(|at_once| Learnt::parallel(at_once).at_once()), [1, 100, 249]);
     assert_eq!(Learnt::parallel(0.0).service(), Service::Parallel);
 }
+
+#[test]
+fn batch_is_forgotten() {
+    let mut learner = Learner::default();
+    let mut acknowledge = |now: u64, messages| {
+        learner.acknowledged(&Seen { now, messages, outstanding: messages, first_sent_at: now - 30_000_000 });
+        learner.collects()
+    };
+    assert!(acknowledge(1_000_000_000, 20));
+    let lasted = (1..100u64).take_while(|round| acknowledge(1_000_000_000 * (1 + round), 1)).count();
+    assert!((8..40).contains(&lasted), "{lasted}");
+}
+
+#[test]
+fn rest_of_a_busy_period_is_no_message_alone() {
+    let mut learner = Learner::default();
+    let second = 1_000_000_000;
+    for index in 0..9 {
+        let seen =
+            Seen { now: second + 20_000_000 * (index + 1), messages: 1, outstanding: 9 - index, first_sent_at: second };
+        learner.acknowledged(&seen);
+    }
+    assert_eq!((learner.lesson().alone, learner.tries), (Duration::ZERO, 1));
+}
+
+#[test]
+fn busy_period_ends_when_the_last_message_is_written() {
+    let mut learner = Learner::default();
+    for round in 1..20u64 {
+        let sent_at = 60_000_000_000 * round;
+        let seen = Seen { now: sent_at + 20_000_000, messages: 1, outstanding: 2, first_sent_at: sent_at };
+        learner.acknowledged(&seen);
+        learner.ended(); // The other one was of QoS 0.
+    }
+    assert!(learner.lesson().busy < Duration::from_millis(100), "{:?}", learner.lesson());
+}

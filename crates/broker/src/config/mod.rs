@@ -441,6 +441,11 @@ mod tests {
             ("[[share]]\nlate_binding = \"sometimes\"", 2, "\"sometimes\" is none of learn, told, off"),
             ("[[share]]\nconcurrency = 0", 2, "concurrency"),
             ("[[share]]\nconcurrency = 2\npolicy = \"random\"", 1, "concurrency: needs the policy adaptive"),
+            (
+                "[[share]]\nconcurrency = 2\nlate_binding = \"off\"",
+                1,
+                "concurrency: has no effect with late_binding off",
+            ),
             ("[[share]]\ngroup = \"a\"\nkey = \"topic_level:0\"", 3, "topic_level:N"),
             ("[[share]]\nfilter = \"a#\"", 2, "filter: \"a#\""),
             ("[[share]]\nfilter = \"$share/g/a\"", 2, "after $share/name/"),

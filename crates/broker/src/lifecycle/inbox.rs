@@ -80,7 +80,6 @@ impl Inbox {
     fn complete(&mut self, shared: &BrokerState, now: Instant) {
         let Some(OpenMessage { booked, held_key, taken_at, is_acknowledged }) = self.open.take() else { return };
         let at = shared.clock.nanos(now);
-        let may_wait = self.receiver.load.may_wait_for();
         if is_acknowledged {
             let mut acknowledged = Acknowledged::new(at);
             acknowledged.add(shared.clock.nanos(taken_at), booked.bytes);
@@ -89,7 +88,12 @@ impl Inbox {
             self.receiver.load.written(booked.messages, booked.bytes, false, at);
         }
         shared.router.keys_done(held_key, self.receiver.number);
-        if (may_wait || self.receiver.load.may_wait_for()) && self.receiver.outbox.may_have_backlogs() {
+        self.may_begin(shared, now);
+    }
+
+    /// Takes messages that waited until the program had fewer.
+    fn may_begin(&mut self, shared: &BrokerState, now: Instant) {
+        if self.receiver.outbox.may_have_backlogs() {
             self.takes_messages(shared, true, now);
         }
     }
@@ -106,6 +110,7 @@ impl Inbox {
             shared.metrics.dropped_expired.add(1);
             booked.take_back(&self.receiver.load, shared.clock.nanos(now));
             shared.router.keys_done(held_key, self.receiver.number);
+            self.may_begin(shared, now);
             return None;
         }
         if !booked.is_nothing() {

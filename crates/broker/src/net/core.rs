@@ -359,13 +359,9 @@ impl Core {
     /// Serves the backlogs of the client's share groups, where messages wait until it can begin with them. Call it when
     /// the client has fewer messages outstanding, for whatever reason.
     ///
-    /// `may_wait`: messages may have waited for it, see [`MemberLoad::may_wait_for`].
-    ///
-    /// [`MemberLoad::may_wait_for`]: tenbin_balancer::MemberLoad::may_wait_for
     #[inline]
-    pub(super) fn may_begin(&self, may_wait: bool, now: Instant) {
-        let client = &self.lease.client;
-        if (may_wait || client.load.may_wait_for()) && client.outbox.may_have_backlogs() {
+    pub(super) fn may_begin(&self, now: Instant) {
+        if self.lease.client.outbox.may_have_backlogs() {
             self.serve_backlogs(now);
         }
     }

@@ -202,7 +202,7 @@ impl Filters {
                     core.shared.router.connected(filters, now, &mut Rng::new(core.lease.client.number));
                 }
                 // Its messages of the groups that it left are with others.
-                Request::Unsubscribe(_) => core.may_begin(true, now),
+                Request::Unsubscribe(_) => core.may_begin(now),
             }
             gate.set_subscribing(!is_done && matches!(request, Request::Subscribe(_)));
             if !is_done {

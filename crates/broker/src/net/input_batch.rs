@@ -19,8 +19,6 @@ pub(super) struct InputBatch {
     pub(super) acknowledged: Option<Acknowledged>,
     /// The client may begin with another message of a share group.
     pub(super) may_begin: bool,
-    /// Messages may have waited for its acknowledgement or report, see [`MemberLoad::may_wait_for`].
-    pub(super) may_wait: bool,
     /// The round trip to this member of share groups may have changed, or is not measured yet.
     pub(super) asks_round_trip: bool,
     /// Commit point before which the batch's messages must not be acknowledged.
@@ -38,7 +36,6 @@ impl InputBatch {
             sent: now,
             acknowledged: None,
             may_begin: false,
-            may_wait: false,
             asks_round_trip: false,
             commit_point: CommitPoint::NOW,
             bytes: 0,
@@ -71,15 +68,8 @@ impl InputBatch {
     #[inline]
     pub(super) fn tell_acknowledged(&mut self, load: &MemberLoad) {
         if let Some(acknowledged) = self.acknowledged.take() {
-            self.may_begin(load);
+            self.may_begin = true;
             load.acknowledged(&acknowledged);
         }
-    }
-
-    /// The client may begin with another message after the news about it that the caller is going to tell `load`.
-    #[inline]
-    pub(super) fn may_begin(&mut self, load: &MemberLoad) {
-        self.may_begin = true;
-        self.may_wait |= load.may_wait_for();
     }
 }

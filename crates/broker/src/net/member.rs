@@ -49,7 +49,7 @@ impl Member {
         let load = &core.lease.client.load;
         batch.tell_acknowledged(load);
         // Its limit may have changed, and so has its room after bookings that were taken back.
-        batch.may_begin(load);
+        batch.may_begin = true;
         match ping.body.as_ref().filter(|body| !body.payload.is_empty()) {
             Some(body) => self.take_report(core, &body.payload, batch),
             None => load.plain_ping(batch.now.nanos),
@@ -71,11 +71,11 @@ impl Member {
         let number = core.lease.client.number;
         let left = HeldKey::of_sent(delivery).and_then(|held| core.shared.router.key_done(held, number));
         if reason.is_error() {
-            batch.may_begin(load);
+            batch.may_begin = true;
             booked.refuse(load, now);
         } else if delivery.sent_at < self.established_at {
             // Sent on an earlier connection: the time since then does not measure the client's speed.
-            batch.may_begin(load);
+            batch.may_begin = true;
             load.written(booked.messages, booked.bytes, false, now);
         } else {
             if batch.sent.at != delivery.sent_at {
@@ -113,7 +113,7 @@ impl Member {
         match LoadReport::from_json(json) {
             Ok(report) => {
                 let drained = client.load.is_draining();
-                batch.may_begin(&client.load);
+                batch.may_begin = true;
                 client.load.report(&report, batch.now.nanos);
                 core.shared.metrics.load_reports.add(1);
                 if report.draining {

@@ -154,7 +154,7 @@ impl Outbound {
         }
         if !given_up.is_nothing() {
             given_up.take_back(&core.lease.client.load, core.shared.clock.nanos(now));
-            core.may_begin(true, now);
+            core.may_begin(now);
         }
         let metrics = &core.shared.metrics;
         metrics.messages_sent.add(sent);

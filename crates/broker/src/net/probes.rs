@@ -49,7 +49,7 @@ impl Probes {
         let rng = &mut Rng::new(client.number ^ now.nanos.0);
         let moved = core.shared.router.relieve(&client.receiver(), stalled_for, now, rng);
         if moved > 0 {
-            core.may_begin(true, now.at);
+            core.may_begin(now.at);
             core.shared.metrics.messages_moved.add(moved as u64);
             tracing::debug!(client = ?client.id, moved, ?stalled_for, "receiver is blocked: its messages go to other members");
         }

@@ -284,6 +284,9 @@ impl TryFrom<RawRule> for ShareRule {
         if concurrency.is_some() && !is_adaptive {
             return Err("concurrency: needs the policy adaptive".to_owned());
         }
+        if concurrency.is_some() && late_binding == Some(LateBinding::Off) {
+            return Err("concurrency: has no effect with late_binding off".to_owned());
+        }
         if key.is_some() && fair_by == Some(FairBy::Publisher) {
             return Err("fair_by: a key may span publishers, so its messages wait in the order of arrival".to_owned());
         }
@@ -313,7 +316,7 @@ impl TryFrom<RawRule> for ShareRule {
     }
 }
 
-/// Reads when messages wait. In 0.1 it was a truth value.
+/// Reads when messages wait: a name, or a truth value as in earlier versions.
 fn late_binding<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<LateBinding>, D::Error> {
     struct Names;
 

@@ -24,7 +24,7 @@ use crate::{
 pub(crate) struct Message<'a> {
     pub(crate) view: &'a View,
     pub(crate) rules: &'a Rules,
-    /// Whether any member of the group acknowledges.
+    /// Whether any member of the group acknowledges single messages, and is not late.
     pub(crate) has_acks: bool,
     /// Other messages that wait for each member of the group, in sixteenths.
     pub(crate) waiting: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Message<'a> {
 
 /// Returns the best slot among those that can begin with the message now; `None` if the message should wait.
 ///
-/// With more than [`SCAN_MAX`] slots, a random few are compared first; they suffice if one of them can begin.
+/// With more than [`SCAN_MAX`] slots, a random few are compared first. They suffice if one of them can begin.
 pub(crate) fn choose(seats: &Seats, message: &Message<'_>, rng: &mut Rng) -> Option<Sighting> {
     let loads = seats.loads();
     if loads.len() > SCAN_MAX {
@@ -43,9 +43,12 @@ pub(crate) fn choose(seats: &Seats, message: &Message<'_>, rng: &mut Rng) -> Opt
                 let hot = loads[index].hot();
                 some.compare(message, index, hot, hot.sent_at());
             }
-            if some.ready.rank() == READY {
-                return some.best().map(|seen| Sighting { is_by_turn: false, ..seen });
+            if some.ready.rank() == READY || some.full.rank() > READY {
+                break;
             }
+        }
+        if let Some(seen) = some.best().filter(|_| some.ready.or(some.other).rank() == READY) {
+            return Some(Sighting { is_by_turn: false, ..seen });
         }
     }
     let mut all = Found::NONE;
@@ -72,15 +75,19 @@ impl Found {
     const NONE: Self = Self { ready: Best::NONE, other: Best::NONE, full: Best::NONE };
 
     fn compare(&mut self, message: &Message<'_>, index: usize, hot: &Hot, turn: u64) {
-        let &Message { view, rules, has_acks, waiting, now } = message;
+        let &Message { view, rules, waiting, now, .. } = message;
         let weight = weigh(hot, view, now);
         let candidate = Best::of(hot, &weight, turn, index);
         let messages = hot.in_work();
-        let (best, candidate) = match limit_by(hot, rules, has_acks, waiting) {
+        let is_late = weight.late > late_ns(weight.service);
+        let (best, candidate) = match limit_by(hot, rules, waiting) {
+            // By the clock it works, although it has no message: it refused the last one.
+            Some(limit) if messages < limit && messages == 0 && weight.wait > 0 => (&mut self.other, candidate),
             Some(limit) if messages < limit => (&mut self.ready, candidate),
             Some(_) if messages < lifted(hot, message, &weight) => (&mut self.other, candidate),
             Some(_) if hot.flags() & flag::ACKS == 0 => (&mut self.full, candidate.at_some_time()),
             Some(_) => (&mut self.full, candidate),
+            None if is_late && messages >= UNSURE_MOST => (&mut self.full, candidate.at_some_time()),
             None => (&mut self.other, candidate),
         };
         *best = best.or(candidate);
@@ -137,11 +144,11 @@ impl Best {
 /// Returns how many messages the member may have outstanding while `waiting` others wait for each member, in sixteenths;
 /// `None` = any number.
 pub(crate) fn limit(hot: &Hot, rules: &Rules, waiting: u64) -> Option<u64> {
-    (rules.policy == Policy::Adaptive).then(|| limit_by(hot, rules, true, waiting)).flatten()
+    (rules.policy == Policy::Adaptive).then(|| limit_by(hot, rules, waiting)).flatten()
 }
 
 #[inline]
-fn limit_by(hot: &Hot, rules: &Rules, has_acks: bool, waiting: u64) -> Option<u64> {
+fn limit_by(hot: &Hot, rules: &Rules, waiting: u64) -> Option<u64> {
     if !may_wait_for(hot) {
         return None;
     }
@@ -152,8 +159,8 @@ fn limit_by(hot: &Hot, rules: &Rules, has_acks: bool, waiting: u64) -> Option<u6
         (LateBinding::Learn, told) => hot.learnt().limit(told, is_far, waiting),
     };
     // It may take messages and never acknowledge them.
-    let is_unseen = hot.flags() & flag::ACKS == 0 && has_acks && rules.late_binding == LateBinding::Learn;
-    let limit = if is_unseen { Some(limit.map_or(UNSEEN_MOST, |limit| limit.min(UNSEEN_MOST))) } else { limit };
+    let is_unseen = hot.flags() & flag::ACKS == 0 && rules.late_binding == LateBinding::Learn;
+    let limit = if is_unseen { Some(limit.map_or(UNSURE_MOST, |limit| limit.min(UNSURE_MOST))) } else { limit };
     // A message beyond it would wait in the client's queue.
     match hot.receive_maximum() {
         0 => limit,
@@ -161,8 +168,8 @@ fn limit_by(hot: &Hot, rules: &Rules, has_acks: bool, waiting: u64) -> Option<u6
     }
 }
 
-/// Returns the limit of a member that is silent. It may wait for more messages before it acknowledges, or hold back one
-/// acknowledgement for ever: it gets more by and by.
+/// Returns the limit of a member that is silent: it may wait for more messages before it acknowledges, or hold back one
+/// acknowledgement for ever.
 #[cold]
 fn lifted(hot: &Hot, message: &Message<'_>, weight: &Weight) -> u64 {
     let &Message { rules, has_acks, now, .. } = message;
@@ -170,26 +177,32 @@ fn lifted(hot: &Hot, message: &Message<'_>, weight: &Weight) -> u64 {
         return 0;
     }
     let messages = hot.in_work();
-    let is_seen = hot.flags() & flag::ACKS != 0;
-    // Without acknowledgements it is not known when one is due.
-    let late_ns = if is_seen { weight.late } else { now.saturating_sub(hot.sent_at()) };
-    let times = late_ns / if is_seen { LATE_NS.max(8 * weight.service) } else { LATE_NS };
-    let lifted = match (is_seen, has_acks) {
+    let lifted = if !has_acks {
         // The number doubles after a silence that is as long as it is large.
-        (false, false) => {
-            let is_silent = late_ns >= messages.max(1) * LATE_NS / 4;
-            let goes_on = messages > 16 && !messages.is_power_of_two();
-            if is_silent || goes_on { messages + 1 } else { 0 }
-        }
-        _ if times == 0 => 0,
-        (true, _) if hot.learnt().is_unknown() => 16 << times.min(10),
-        (true, _) => 2 + u64::from(times.ilog2()),
-        (false, true) => UNSEEN_MOST + 1 + u64::from(times.ilog2()),
+        let is_silent = now.saturating_sub(hot.sent_at()) >= messages.max(1) * LATE_NS / 2;
+        let goes_on = messages > UNSURE_MOST && !messages.is_power_of_two();
+        if is_silent || goes_on { messages + 1 } else { 0 }
+    } else if hot.flags() & flag::ACKS != 0 {
+        let times = weight.late / late_ns(weight.service);
+        if times == 0 { 0 } else { UNSURE_MOST.min(2 + u64::from(times.ilog2())) }
+    } else {
+        0
     };
     match hot.receive_maximum() {
         0 => lifted,
         most => lifted.min(most),
     }
+}
+
+/// Returns whether the member acknowledges single messages, and is not late with one.
+pub(crate) fn acknowledges_singly(hot: &Hot, now: u64) -> bool {
+    let is_late = || now.saturating_sub(hot.due()) > late_ns(hot.speed().processing_ns());
+    hot.flags() & flag::ACKS != 0 && hot.marks() & mark::COLLECTS == 0 && !is_late()
+}
+
+/// Returns how long after its due time an acknowledgement is late.
+fn late_ns(service_ns: u64) -> u64 {
+    LATE_NS.max(8 * service_ns)
 }
 
 /// Returns how many messages the member works on at a time, as it or the operator told; 0 = unknown.
@@ -228,5 +241,5 @@ const SAMPLES: usize = 4;
 const SHORT_NS: u64 = 1_000_000;
 /// Time of the way to a client from which its first messages do not wait.
 const FAR_NS: u64 = 2_000_000;
-/// Messages of a member that has not acknowledged any, while others do.
-const UNSEEN_MOST: u64 = 8;
+/// Messages of a member that has not acknowledged any yet, or is late.
+const UNSURE_MOST: u64 = 8;

@@ -80,7 +80,7 @@ impl<S: Stream> ConnectionTask<S> {
         };
         batch.tell_acknowledged(&self.core.lease.client.load);
         if batch.may_begin {
-            self.core.may_begin(batch.may_wait, now);
+            self.core.may_begin(now);
         }
         if batch.asks_round_trip {
             self.measure_round_trip();
@@ -232,7 +232,7 @@ impl<S: Stream> ConnectionTask<S> {
                 hooks.qos_dropped(packet_id, QosDropReason::TooLarge);
             }
             tracing::info!(peer = %core.shared.peer, client = ?core.lease.client.id, %packet_id, "message is too large to be sent again");
-            core.may_begin(true, now);
+            core.may_begin(now);
         }
     }
 }

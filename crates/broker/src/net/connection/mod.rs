@@ -438,7 +438,7 @@ impl<S: Stream> ConnectionTask<S> {
         let core = &self.core;
         let now = core.shared.clock.moment(Instant::now());
         core.lease.client.load.written(booked.messages, booked.bytes, is_backlogged, now.nanos);
-        core.may_begin(false, now.at); // a message of QoS 0 ends here
+        core.may_begin(now.at); // a message of QoS 0 ends here
         let written = self.socket.wire_written(self.socket.written(&core.out));
         let ends = || core.shared.ends(self.socket.stream());
         self.probes.wrote(core, booked.messages, written, now, ends);

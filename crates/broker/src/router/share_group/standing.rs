@@ -75,13 +75,13 @@ impl SharedGroup {
         self.suspended().remove(&number)
     }
 
-    /// Returns whether a member is suspended.
     /// Returns whether a member can take messages.
     pub(in super::super) fn has_ready_member(&self) -> bool {
         let members = self.members.members();
         members.iter().any(|member| member.load().availability() == Availability::Ready && !member.load().is_draining())
     }
 
+    /// Returns whether a member is suspended.
     pub(in super::super) fn has_suspended(&self) -> bool {
         !self.suspended().is_empty()
     }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::{
     Service,
+    group_view::GroupView,
     policy::adaptive::late,
     rules::{LateBinding, Rules},
 };
@@ -29,8 +30,11 @@ fn regular() -> Arc<MemberLoad> {
 /// Slots to which messages go one after the other at `at_ms`, while `waiting` others wait.
 fn late_at(loads: &[Arc<MemberLoad>], rules: &Rules, waiting: u64, messages: usize, at_ms: u64) -> Vec<Option<usize>> {
     let (seats, waiting) = (seats(loads), 16 * waiting / loads.len() as u64);
+    let group = GroupView::new();
+    group.at(Nanos(at_ms * MS), &seats);
+    let has_acks = group.has_acks();
     let message = |_| {
-        let message = late::Message { view: &view(), rules, has_acks: true, waiting, now: at_ms * MS };
+        let message = late::Message { view: &view(), rules, has_acks, waiting, now: at_ms * MS };
         let seen = late::choose(&seats, &message, &mut Rng::new(0))?;
         book(&loads[seen.index], at_ms, true);
         Some(seen.index)
@@ -103,10 +107,18 @@ fn member_without_acknowledgements_gets_few_messages() {
             let given = late_at(&loads, &Rules::default(), waiting, 1000, at_ms);
             given.iter().filter(|&&index| index == Some(1)).count()
         };
-        assert_eq!(given(NOW_MS), if waiting == 0 { 1 } else { 8 }, "{receive_maximum} {waiting} {round_trip_ms}");
-        // It may wait for more before it acknowledges, so it gets another one now and then.
-        let later: usize = (1..3_600).map(|second| given(NOW_MS + second * 1_000)).sum();
-        assert!(later <= 8 + 12, "{later}");
+        let case = format!("{receive_maximum} {waiting} {round_trip_ms}");
+        assert_eq!(given(NOW_MS), if waiting == 0 { 1 } else { 8 }, "{case}");
+        for second in 1..3_600 {
+            for message in 0..loads[0].snapshot().outstanding_messages {
+                // Its work is irregular, so that it has a limit.
+                let work_ms = 10 + 50 * (second % 2);
+                let at = (NOW_MS + second * 1_000) * MS - 1000 + message;
+                loads[0].acknowledged(&Acknowledged::one(Nanos(at - work_ms * MS), 100, Nanos(at)));
+            }
+            given(NOW_MS + second * 1_000);
+        }
+        assert!(loads[1].snapshot().outstanding_messages <= 8, "{case}: {:?}", loads[1].snapshot());
     }
 }
 
@@ -142,9 +154,9 @@ fn members_get_more_by_and_by_if_none_acknowledges() {
         (0..1000).map_while(message).count()
     };
     let outstanding = || [0, 1].map(|index: usize| loads[index].snapshot().outstanding_messages);
-    assert_eq!((given(NOW_MS), outstanding()), (26, [10, 16]));
+    assert_eq!((given(NOW_MS), outstanding()), (16, [8, 8]));
     let seconds = [1, 3, 4, 8, 12, 28];
-    assert_eq!(seconds.map(|seconds| given(NOW_MS + seconds * 1_000)), [0, 0, 16, 0, 32, 64]);
+    assert_eq!(seconds.map(|seconds| given(NOW_MS + seconds * 1_000)), [0, 0, 10, 0, 16, 32]);
 }
 
 #[test]
@@ -154,8 +166,8 @@ fn member_that_collects_messages_gets_them_by_and_by() {
     };
     let collecting = acknowledging(30);
     assert_eq!(given(&collecting, NOW_MS), 16);
-    let later = [2, 4, 8].map(|seconds| given(&collecting, NOW_MS + seconds * 1_000));
-    assert!(later.iter().sum::<usize>() > 200, "{later:?}");
+    let later = [7, 8, 24].map(|seconds| given(&collecting, NOW_MS + seconds * 1_000));
+    assert_eq!(later, [0, 16, 32]);
     // Who tells the number of its messages waits for no more.
     let telling = telling(3);
     assert_eq!(given(&telling, NOW_MS), 12);
@@ -224,4 +236,58 @@ fn unavailable_members_get_no_more_than_their_first_quota() {
     assert_eq!(late(&loads, 0, 1), [None]);
     loads[1].acknowledged(&Acknowledged::one(Nanos(NOW_MS * MS), 100, Nanos((NOW_MS + 30) * MS)));
     assert_eq!(late(&loads, 0, 2), [Some(1), None]);
+}
+
+/// It has no message after each refusal, and others are at work.
+#[test]
+fn member_that_refuses_gets_no_more_than_its_share() {
+    let loads = [acknowledging(30), acknowledging(30), load()];
+    let refused: u32 = (0..200)
+        .map(|ms| {
+            let slots = late_at(&loads, &Rules::default(), 100, 10, NOW_MS + ms);
+            let refused = slots.iter().flatten().filter(|&&slot| slot == 2).count() as u32;
+            loads[2].refused(refused, 100 * u64::from(refused), Nanos((NOW_MS + ms) * MS));
+            refused
+        })
+        .sum();
+    assert!(refused <= 40, "{refused} of 2,000: as many as it could work on, and its first ones");
+}
+
+/// Its two threads could not begin with them.
+#[test]
+fn untrue_concurrency_brings_few_messages() {
+    let liar = telling(1000);
+    let loads = [Arc::clone(&liar), acknowledging(30)];
+    assert!(late(&loads, 400, 400).iter().flatten().filter(|&&slot| slot == 0).count() <= 48);
+    let liar = telling(1000);
+    for round in 0..40 {
+        let sent_ms = NOW_MS + 1000 * round;
+        let together = 1 + round % 2 * 3;
+        (0..together).for_each(|_| book(&liar, sent_ms, true));
+        for message in 0..together {
+            let work_ms = [20, 50, 90][(round % 3) as usize];
+            let at_ms = sent_ms + work_ms * (1 + message / 2) + message % 2;
+            liar.acknowledged(&Acknowledged::one(Nanos(sent_ms * MS), 100, Nanos(at_ms * MS)));
+        }
+    }
+    let learnt = liar.snapshot();
+    assert_eq!(learnt.lesson.service, Service::Parallel, "{learnt:?}");
+    assert!(learnt.outstanding_maximum.is_some_and(|most| most <= 8), "{learnt:?}");
+}
+
+#[test]
+fn member_that_is_late_gets_no_more_than_a_few() {
+    for hangs in [regular(), acknowledging(30)] {
+        let loads = [hangs, acknowledging(30)];
+        for message in 0..600 {
+            let at_ms = NOW_MS + 30 * message;
+            late_at(&loads, &Rules::default(), 3, 2, at_ms);
+            for _ in 0..loads[1].snapshot().outstanding_messages {
+                let at = Nanos((at_ms + 20) * MS);
+                loads[1].acknowledged(&Acknowledged::one(Nanos((at_ms - 10 * (message % 3)) * MS), 100, at));
+            }
+        }
+        let late = loads[0].snapshot();
+        assert!(late.outstanding_messages <= 8, "{late:?}");
+    }
 }
