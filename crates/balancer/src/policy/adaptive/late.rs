@@ -179,7 +179,7 @@ fn lifted(hot: &Hot, message: &Message<'_>, weight: &Weight) -> u64 {
     let messages = hot.in_work();
     let lifted = if !has_acks {
         // The number doubles after a silence that is as long as it is large.
-        let is_silent = now.saturating_sub(hot.sent_at()) >= messages.max(1) * LATE_NS / 2;
+        let is_silent = now.saturating_sub(hot.sent_at()) >= messages.max(1) * SILENCE_NS;
         let goes_on = messages > UNSURE_MOST && !messages.is_power_of_two();
         if is_silent || goes_on { messages + 1 } else { 0 }
     } else if hot.flags() & flag::ACKS != 0 {
@@ -241,5 +241,7 @@ const SAMPLES: usize = 4;
 const SHORT_NS: u64 = 1_000_000;
 /// Time of the way to a client from which its first messages do not wait.
 const FAR_NS: u64 = 2_000_000;
+/// Silence for each message of a member that may collect them.
+const SILENCE_NS: u64 = LATE_NS / 16;
 /// Messages of a member that has not acknowledged any yet, or is late.
 const UNSURE_MOST: u64 = 8;

@@ -155,8 +155,8 @@ fn members_get_more_by_and_by_if_none_acknowledges() {
     };
     let outstanding = || [0, 1].map(|index: usize| loads[index].snapshot().outstanding_messages);
     assert_eq!((given(NOW_MS), outstanding()), (16, [8, 8]));
-    let seconds = [1, 3, 4, 8, 12, 28];
-    assert_eq!(seconds.map(|seconds| given(NOW_MS + seconds * 1_000)), [0, 0, 10, 0, 16, 32]);
+    let ms = [250, 499, 500, 1_000, 1_500, 3_500];
+    assert_eq!(ms.map(|ms| given(NOW_MS + ms)), [0, 0, 10, 0, 16, 32]);
 }
 
 #[test]
@@ -166,8 +166,8 @@ fn member_that_collects_messages_gets_them_by_and_by() {
     };
     let collecting = acknowledging(30);
     assert_eq!(given(&collecting, NOW_MS), 16);
-    let later = [7, 8, 24].map(|seconds| given(&collecting, NOW_MS + seconds * 1_000));
-    assert_eq!(later, [0, 16, 32]);
+    let later = [1_000, 1_100, 2_200, 4_400].map(|ms| given(&collecting, NOW_MS + ms));
+    assert_eq!(later, [0, 16, 32, 64]);
     // Who tells the number of its messages waits for no more.
     let telling = telling(3);
     assert_eq!(given(&telling, NOW_MS), 12);
