@@ -166,7 +166,7 @@ fn member_that_collects_messages_gets_them_by_and_by() {
     };
     let collecting = acknowledging(30);
     assert_eq!(given(&collecting, NOW_MS), 16);
-    let later = [1_000, 1_100, 2_200, 4_400].map(|ms| given(&collecting, NOW_MS + ms));
+    let later = [1_000, 1_100, 3_200, 7_300].map(|ms| given(&collecting, NOW_MS + ms));
     assert_eq!(later, [0, 16, 32, 64]);
     // Who tells the number of its messages waits for no more.
     let telling = telling(3);
