@@ -70,6 +70,8 @@ pub(crate) mod mark {
     pub(crate) const RECALLED: u8 = 16;
     /// It collects messages before it acknowledges them.
     pub(crate) const COLLECTS: u8 = 64;
+    /// It refused a message.
+    pub(crate) const REFUSED: u8 = 128;
 }
 
 impl Hot {
@@ -235,6 +237,11 @@ impl Hot {
     /// Sets [`mark::SUSPECT`].
     pub(crate) fn suspect(&self) {
         self.marks.fetch_or(mark::SUSPECT, Relaxed);
+    }
+
+    /// Sets [`mark::REFUSED`].
+    pub(crate) fn refused(&self) {
+        self.marks.fetch_or(mark::REFUSED, Relaxed);
     }
 
     /// Sets [`mark::NEWCOMER`].

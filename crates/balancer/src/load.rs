@@ -239,6 +239,7 @@ impl MemberLoad {
         let evidence = self.evidence(&mut known);
         evidence.taken_back += u64::from(messages);
         evidence.learner.interrupt();
+        self.hot.refused();
         self.hot.no_longer_outstanding(messages, bytes);
         self.hot.learn(now.0, |seen| evidence.estimate.taken_back(seen));
     }

@@ -69,10 +69,12 @@ struct Found {
     /// Of those that may have any number, or are silent.
     other: Best,
     full: Best,
+    /// Of those that refused their last message, and have never acknowledged one.
+    refusing: Best,
 }
 
 impl Found {
-    const NONE: Self = Self { ready: Best::NONE, other: Best::NONE, full: Best::NONE };
+    const NONE: Self = Self { ready: Best::NONE, other: Best::NONE, full: Best::NONE, refusing: Best::NONE };
 
     fn compare(&mut self, message: &Message<'_>, index: usize, hot: &Hot, turn: u64) {
         let &Message { view, rules, waiting, now, .. } = message;
@@ -80,7 +82,10 @@ impl Found {
         let candidate = Best::of(hot, &weight, turn, index);
         let messages = hot.in_work();
         let is_late = weight.late > late_ns(weight.service);
+        let refuses = hot.marks() & mark::REFUSED != 0 && hot.flags() & flag::ACKS == 0;
         let (best, candidate) = match limit_by(hot, rules, waiting) {
+            // It would refuse one after the other while nothing is known of the others' speed.
+            _ if refuses && now.saturating_sub(hot.sent_at()) < LATE_NS => (&mut self.refusing, candidate),
             // By the clock it works, although it has no message: it refused the last one.
             Some(limit) if messages < limit && messages == 0 && weight.wait > 0 => (&mut self.other, candidate),
             Some(limit) if messages < limit => (&mut self.ready, candidate),
@@ -94,8 +99,11 @@ impl Found {
     }
 
     fn best(&self) -> Option<Sighting> {
-        let Self { ready, other, full } = self;
+        let Self { ready, other, full, refusing } = self;
         let best = ready.or(*other);
+        if best.or(*full).merit == u128::MAX {
+            return refusing.sighting();
+        }
         // A full member may begin with the message earlier than one without a limit.
         let waits =
             full.rank() < best.rank() || full.rank() == READY && ready.rank() != READY && full.merit < other.merit;

@@ -253,6 +253,27 @@ fn member_that_refuses_gets_no_more_than_its_share() {
     assert!(refused <= 40, "{refused} of 2,000: as many as it could work on, and its first ones");
 }
 
+/// Nothing is known of the others' speed yet.
+#[test]
+fn member_that_refuses_at_first_does_not_get_all() {
+    let loads = [load(), load(), load()];
+    let refused: usize = (0..900)
+        .map(|ms| {
+            let slots = late_at(&loads, &Rules::default(), 100, 10, NOW_MS + ms);
+            let refused = slots.iter().flatten().filter(|&&slot| slot == 2).count();
+            loads[2].refused(refused as u32, 100 * refused as u64, Nanos((NOW_MS + ms) * MS));
+            refused
+        })
+        .sum();
+    assert!(refused <= 8, "{refused}");
+    // No other member could take them.
+    let alone = [load()];
+    for ms in 0..9 {
+        assert_eq!(late(&alone, 0, 1), [Some(0)], "{ms}");
+        alone[0].refused(1, 100, Nanos((NOW_MS + ms) * MS));
+    }
+}
+
 /// Its two threads could not begin with them.
 #[test]
 fn untrue_concurrency_brings_few_messages() {
