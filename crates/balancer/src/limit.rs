@@ -51,7 +51,7 @@ impl Service {
     }
 }
 
-/// What is learnt of a client and why; see [`MemberLoad::snapshot`](crate::MemberLoad::snapshot).
+/// The lesson about a client, with its figures; see [`MemberLoad::snapshot`](crate::MemberLoad::snapshot).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lesson {
@@ -67,7 +67,7 @@ pub struct Lesson {
     pub last_try: Duration,
 }
 
-/// What is learnt of a client, in one byte.
+/// The way in which a client serves messages, in one byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Learnt(pub(crate) u8);
 
@@ -214,7 +214,7 @@ struct Period {
 }
 
 impl Period {
-    /// What follows a part of it.
+    /// The rest after a part of a period.
     fn rest(from: u64, goes_on: bool) -> Self {
         Self { from, goes_on, is_rest: goes_on, ..Self::default() }
     }
@@ -447,7 +447,7 @@ const LEAST: f64 = 4.0;
 /// Logarithms of U / S between a single and a parallel client, with at least 2, 4, 8 messages. A client with threads that
 /// acknowledges in the order of receipt is faster by 1.33, 1.92, 2.7, if its work is exponential.
 const BORDERS: [f64; 3] = [0.2, 0.3, 0.4];
-/// What is added to a border if only the times of first messages are known.
+/// Addition to a border if only the times of first messages are known.
 const ROUGH: f64 = 0.5;
 /// Messages alone for each try of a client that is clearly single.
 const CLEAR_RARITY: f64 = 4.0;

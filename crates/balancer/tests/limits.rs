@@ -10,7 +10,7 @@ const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 /// Mean time for a message; the work is exponential.
 const WORK_NS: f64 = 50e6;
-/// Messages that wait at most. Later ones are lost, so that the load stays that of the group's capacity.
+/// Messages that wait at most. Later ones are lost, so that the load stays at the group's capacity.
 const WAITING_MOST: usize = 400;
 const THREADS: [usize; 8] = [1, 1, 1, 1, 4, 4, 8, 16];
 

@@ -1,4 +1,4 @@
-//! `docs/SIMULATOR.md`: output that it shows after a command is what the command prints.
+//! `docs/SIMULATOR.md` shows the output of its commands.
 //!
 //! `UPDATE=1 cargo test -p tenbin-simulator --test document` writes it.
 

@@ -22,7 +22,7 @@ struct Client {
 const CLIENT: Client = Client { threads: 1, is_regular: false, way_ms: 0.2, is_slowed: false, is_in_order: false };
 
 impl Client {
-    /// Returns what is learnt after `messages`. Between busy times it is left idle.
+    /// Returns the learner after `messages`. Between busy times it is left idle.
     fn learn(self, messages: usize, waiting: u64, rng: &mut Rng) -> Learner {
         let mut learner = Learner::default();
         let (mut now, mut done) = (1.0 * MS, 0);

@@ -358,7 +358,6 @@ impl Core {
 
     /// Serves the backlogs of the client's share groups, where messages wait until it can begin with them. Call it when
     /// the client has fewer messages outstanding, for whatever reason.
-    ///
     #[inline]
     pub(super) fn may_begin(&self, now: Instant) {
         if self.lease.client.outbox.may_have_backlogs() {

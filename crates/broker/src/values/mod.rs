@@ -8,6 +8,7 @@ mod hash_key;
 mod identity;
 mod limits;
 mod match_bound;
+mod name_pattern;
 mod network;
 mod ordering_key;
 mod origin;
@@ -31,13 +32,14 @@ pub(crate) use limits::{
     room_for_packet,
 };
 pub(crate) use match_bound::MatchBound;
+pub use name_pattern::NamePattern;
 pub use network::{Network, WrongNetwork};
 pub use ordering_key::{OrderingKey, UnknownKey};
 pub use origin::{Certificate, Origin, Peer, TransportProtocol};
 pub(crate) use recent::Recent;
 #[cfg(feature = "admin")]
 pub(crate) use share_rules::Naming;
-pub use share_rules::{FairBy, NamePattern, ShareRule};
+pub use share_rules::{FairBy, ShareRule};
 pub(crate) use share_rules::{GroupRules, ShareRules};
 pub(crate) use speed::{KnownSpeed, SpeedChanges, SpeedKey};
 pub(crate) use tenbin_pending::network;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 use tenbin_balancer::{LateBinding, Policy, Rules};
 use tenbin_codec::{SharedFilter, TopicFilter};
 
-use super::{OrderingKey, policy_name};
+use super::{NamePattern, OrderingKey, name_pattern, policy_name};
 
 /// A dispatch rule for some share groups, which replaces the default policy. The first matching rule applies, as a
 /// whole.
@@ -71,10 +71,6 @@ pub(crate) enum Naming {
     /// By its share name and filter.
     Whole,
 }
-
-/// A name pattern, in which `*` stands for any text, including none.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NamePattern(Box<str>);
 
 /// Dispatch rules of one group.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -193,48 +189,11 @@ impl ShareRule {
     }
 }
 
-impl NamePattern {
-    /// Creates a pattern from its written form.
-    pub fn new(pattern: &str) -> Self {
-        Self(pattern.into())
-    }
-
-    #[cfg(feature = "admin")]
-    fn is_any(&self) -> bool {
-        self.0.bytes().all(|byte| byte == b'*')
-    }
-
-    fn has_star(&self) -> bool {
-        self.0.contains('*')
-    }
-
-    fn matches(&self, name: &[u8]) -> bool {
-        let mut parts = self.0.split('*').map(str::as_bytes);
-        let first = parts.next().unwrap_or_default();
-        let Some(last) = parts.next_back() else { return name == first };
-        let Some(rest) = name.strip_prefix(first) else { return false };
-        let Some(mut rest) = rest.strip_suffix(last) else { return false };
-        // Match the text between two stars as early as possible.
-        for part in parts {
-            let found = (0..=rest.len()).find(|&at| rest[at..].starts_with(part));
-            let Some(at) = found else { return false };
-            rest = &rest[at + part.len()..];
-        }
-        true
-    }
-}
-
-impl fmt::Display for NamePattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 /// A rule as written in the configuration.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawRule {
-    #[serde(deserialize_with = "name_pattern", default = "any_name")]
+    #[serde(deserialize_with = "name_pattern::deserialize", default = "any_name")]
     group: NamePattern,
     #[serde(deserialize_with = "topic_filter", default)]
     filter: Option<TopicFilter>,
@@ -291,11 +250,11 @@ impl TryFrom<RawRule> for ShareRule {
             return Err("fair_by: a key may span publishers, so its messages wait in the order of arrival".to_owned());
         }
         if keep_seconds.is_some() {
-            if group.0.contains('*') {
+            if group.has_star() {
                 return Err("keep_seconds: needs `group`, the name of one group, without *".to_owned());
             }
             let filter = filter.as_ref().ok_or("keep_seconds: needs `filter`, the whole filter of the group")?;
-            if "$share//".len() + group.0.len() + filter.as_bytes().len() > NAME_BYTES_MAX {
+            if "$share//".len() + group.text().len() + filter.as_bytes().len() > NAME_BYTES_MAX {
                 return Err(format!("keep_seconds: `group` and `filter` are longer than {NAME_BYTES_MAX} bytes"));
             }
         }
@@ -343,14 +302,6 @@ fn any_name() -> NamePattern {
     NamePattern::new("*")
 }
 
-fn name_pattern<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NamePattern, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    if text.is_empty() || text.contains(['/', '+', '#']) {
-        return Err(serde::de::Error::custom(format!("{text:?} is no share name; * stands for any text")));
-    }
-    Ok(NamePattern::new(&text))
-}
-
 fn topic_filter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<TopicFilter>, D::Error> {
     let text = String::deserialize(deserializer)?;
     let wrong = |reason: &dyn fmt::Display| serde::de::Error::custom(format!("{text:?}: {reason}"));
@@ -377,27 +328,6 @@ const NAME_BYTES_MAX: usize = 65_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn star_in_share_name_matches_any_text() {
-        for (pattern, fitting, others) in [
-            ("workers", &["workers"][..], &["worker", "workers2", ""][..]),
-            ("*", &["", "x", "workers"], &[]),
-            ("w*", &["w", "workers"], &["x", "aw"]),
-            ("*s", &["s", "workers"], &["sx"]),
-            ("a*b*c", &["abc", "axbxc", "abbcc", "abcbc"], &["ac", "acb", "ab"]),
-            ("a*a", &["aa", "aba"], &["a"]),
-            ("*ab*ab*", &["abab", "xabyabz"], &["ab", "aba"]),
-        ] {
-            let pattern = NamePattern::new(pattern);
-            for name in fitting {
-                assert!(pattern.matches(name.as_bytes()), "{pattern} {name}");
-            }
-            for name in others {
-                assert!(!pattern.matches(name.as_bytes()), "{pattern} {name}");
-            }
-        }
-    }
 
     fn rules(text: &str) -> Result<Vec<ShareRule>, toml::de::Error> {
         #[derive(Deserialize)]
