@@ -107,6 +107,21 @@ pub(crate) fn private() -> OpenOptions {
     options
 }
 
+/// Replaces a file durably, and creates its missing directories.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        create(parent)?;
+    }
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let new = path.with_file_name(name);
+    let mut file = private().create(true).truncate(true).write(true).open(&new)?;
+    io::Write::write_all(&mut file, bytes)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    sync_parent(path)
+}
+
 /// Makes created and removed names durable in the parent of `path`.
 pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -3,11 +3,11 @@
 use std::{
     fmt, fs,
     hash::{BuildHasher as _, RandomState},
-    io::{self, Write as _},
+    io,
     path::{Path, PathBuf},
 };
 
-use crate::directory::{self, sync_parent};
+use crate::directory;
 
 /// Random number shared by the state and the messages of one store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,15 +77,9 @@ impl MessageFiles {
         if self.id.is_some() {
             return Ok(());
         }
-        let path = messages_in(directory);
-        directory::create(&path)?;
-        let (new, path) = (path.join("store-id.new"), path.join(FILE));
         let text = id.to_string();
-        let mut file = directory::private().create(true).truncate(true).write(true).open(&new)?;
-        file.write_all(format!("{text} {:08x}\n", crc32c::crc32c(text.as_bytes())).as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&new, &path)?;
-        sync_parent(&path)
+        let line = format!("{text} {:08x}\n", crc32c::crc32c(text.as_bytes()));
+        directory::replace(&messages_in(directory).join(FILE), line.as_bytes())
     }
 
     /// Checks that these messages belong to a state.

@@ -6,6 +6,7 @@
 
 mod directory;
 mod identity;
+pub mod mirror;
 pub mod spool;
 pub mod state;
 mod sync;

@@ -56,7 +56,7 @@ mod snapshot;
 mod space;
 mod tags;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod wakers;
 mod window;
 
@@ -72,6 +72,7 @@ use std::{
 };
 
 pub use batch::{Batch, TooLarge};
+pub(crate) use disk::{Directory, Disk, DiskFile, NoDirectory, write_all};
 pub use health::{Health, Stats};
 pub use inspect::{Checked, CheckedSegment, check, dump};
 pub use names::{Body, Marked, Origin, Place, Position, QueueId, Sequence};
@@ -79,10 +80,10 @@ pub use options::Options;
 pub use reading::{Limit, Messages, ReadError, Stored};
 pub use recovery::{OpenError, Recovered};
 pub use room::Room;
+pub(crate) use segment::{FIRST_RECORD, number_of};
 pub use snapshot::Snapshot;
 
 use committer::Committer;
-use disk::{Directory, Disk, NoDirectory};
 use log::Log;
 use opening::Beginning;
 use recovery::Examined;
@@ -119,11 +120,20 @@ impl Spool {
     /// # Errors
     /// [`OpenError`]. No record was changed, and no needed file was removed.
     pub fn open(directory: &Path, options: Options) -> Result<(Self, Recovered), OpenError> {
+        Self::open_through(directory, options, |disk| disk)
+    }
+
+    /// As [`open`](Self::open); `through` shows the log its files.
+    pub(crate) fn open_through(
+        directory: &Path,
+        options: Options,
+        through: impl FnOnce(Arc<dyn Disk>) -> Arc<dyn Disk>,
+    ) -> Result<(Self, Recovered), OpenError> {
         let disk = Directory::locked(directory).map_err(|error| match error {
             NoDirectory::InUse => OpenError::InUse(directory.to_owned()),
             NoDirectory::Io(error) => OpenError::Io { path: directory.to_owned(), error },
         })?;
-        let (mut spool, committer, recovered) = Self::open_on(Arc::new(disk), options)?;
+        let (mut spool, committer, recovered) = Self::open_on(through(Arc::new(disk)), options)?;
         let thread = thread::Builder::new().name("tenbin-spool".to_owned()).spawn(|| committer.run());
         let thread = thread.map_err(|error| OpenError::Io { path: directory.to_owned(), error })?;
         spool.committer = Some(thread);

@@ -23,7 +23,7 @@ mod fjall_backend;
 mod health;
 mod journal;
 #[cfg(test)]
-mod memory_backend;
+pub(crate) mod memory_backend;
 mod options;
 mod shared;
 mod snapshot;
@@ -38,7 +38,7 @@ use std::sync::{Arc, PoisonError};
 use std::task::Waker;
 use std::thread::JoinHandle;
 
-pub use backend::{Backend, BackendError, Batch};
+pub use backend::{Backend, BackendError, Batch, Snapshots, TableSnapshot, Visit};
 pub use health::{Health, Stats};
 pub use options::Options;
 pub use snapshot::{Dropped, Snapshot};
@@ -109,6 +109,19 @@ impl Ticket {
     pub const NONE: Self = Self(0);
 }
 
+/// Files of a state that another process fills.
+pub(crate) struct StateFiles;
+
+impl StateFiles {
+    /// Replaces the state in a data directory by an empty one, and opens its database.
+    pub(crate) fn create_anew(directory: &Path, sync: crate::Sync) -> Result<Box<dyn Backend>, OpenError> {
+        let path = directory.join("state");
+        creation::create(&path)?;
+        let backend = FjallBackend::open(&path, Opening::First, sync);
+        Ok(Box::new(backend.map_err(|error| OpenError::Backend(path, error))?))
+    }
+}
+
 impl State {
     /// Opens the state in `directory`, and creates it if there is none, or only what a killed first start has left.
     ///
@@ -119,6 +132,16 @@ impl State {
     pub fn open(
         directory: &LockedDirectory,
         options: Options,
+        on_health: impl Fn(&Health) + Send + 'static,
+    ) -> Result<Self, OpenError> {
+        Self::open_through(directory, options, |backend| backend, on_health)
+    }
+
+    /// As [`open`](Self::open); `through` shows the state its database, at each opening of it.
+    pub(crate) fn open_through(
+        directory: &LockedDirectory,
+        options: Options,
+        through: impl Fn(Box<dyn Backend>) -> Box<dyn Backend> + Send + 'static,
         on_health: impl Fn(&Health) + Send + 'static,
     ) -> Result<Self, OpenError> {
         let path = directory.path().join("state");
@@ -132,7 +155,7 @@ impl State {
         let check = |state| messages.check(directory.path(), state).map_err(OpenError::Mismatch);
         let at = path.clone();
         let open = move |opening: Opening| -> Result<Box<dyn Backend>, BackendError> {
-            Ok(Box::new(FjallBackend::open(&at, opening, options.sync)?))
+            Ok(through(Box::new(FjallBackend::open(&at, opening, options.sync)?)))
         };
         Self::open_with(Box::new(open), &path, options, Box::new(on_health), check)
     }

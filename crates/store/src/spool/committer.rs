@@ -228,7 +228,7 @@ impl Committer {
             self.written = part.end();
         }
         let is_due = self.options.sync == Sync::Always || self.is_closing || self.is_sync_due();
-        if is_due { self.sync() } else { Ok(()) }
+        if is_due { self.sync() } else { self.settle() }
     }
 
     /// Opens the segment of a part, after all segments before it are confirmed: only the last segment can lose data.
@@ -343,6 +343,12 @@ impl Committer {
         }
         self.synced = self.written;
         Ok(())
+    }
+
+    /// Waits until written records survive the end of the process, also at a copy.
+    fn settle(&self) -> io::Result<()> {
+        let Some(open) = self.open.as_ref().filter(|open| open.unsynced_bytes > 0) else { return Ok(()) };
+        open.file.settle().map_err(|error| self.named(open.number, &error))
     }
 
     fn is_sync_due(&self) -> bool {

@@ -10,7 +10,7 @@ use std::{
 use crate::directory;
 
 /// A directory of files.
-pub(super) trait Disk: Send + Sync {
+pub(crate) trait Disk: Send + Sync {
     /// Returns the names of all its files.
     fn list(&self) -> io::Result<Vec<String>>;
     /// Creates a file, or truncates an existing one.
@@ -30,12 +30,16 @@ pub(super) trait Disk: Send + Sync {
 }
 
 /// A file of a [`Disk`].
-pub(super) trait DiskFile: Send {
+pub(crate) trait DiskFile: Send {
     /// Reads at an offset. Returns fewer bytes than requested only at the end of the file.
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Writes at an offset. May write fewer bytes than given, but at least one.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
     fn sync(&self) -> io::Result<()>;
+    /// Returns once the writes so far survive the end of the process.
+    fn settle(&self) -> io::Result<()> {
+        Ok(())
+    }
     /// Allocates space for `length` bytes from the beginning, and extends the file to it.
     fn allocate(&self, length: u64) -> io::Result<()>;
     fn truncate(&self, length: u64) -> io::Result<()>;
@@ -43,7 +47,7 @@ pub(super) trait DiskFile: Send {
 }
 
 /// Writes all bytes.
-pub(super) fn write_all(file: &dyn DiskFile, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+pub(crate) fn write_all(file: &dyn DiskFile, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
     while !bytes.is_empty() {
         let written = file.write_at(bytes, offset)?;
         if written == 0 {
@@ -56,21 +60,21 @@ pub(super) fn write_all(file: &dyn DiskFile, mut bytes: &[u8], mut offset: u64) 
 }
 
 /// A directory of the file system.
-pub(super) struct Directory {
+pub(crate) struct Directory {
     path: PathBuf,
     /// Held as long as the directory is open for writing.
     _lock: Option<File>,
 }
 
 /// Why a directory cannot be opened.
-pub(super) enum NoDirectory {
+pub(crate) enum NoDirectory {
     InUse,
     Io(io::Error),
 }
 
 impl Directory {
     /// Opens a directory for writing, for one process at a time. Creates it if it does not exist.
-    pub(super) fn locked(path: &Path) -> Result<Self, NoDirectory> {
+    pub(crate) fn locked(path: &Path) -> Result<Self, NoDirectory> {
         directory::create(path).map_err(NoDirectory::Io)?;
         let lock = directory::private().create(true).truncate(false).write(true).open(path.join(LOCK));
         let lock = lock.map_err(NoDirectory::Io)?;

@@ -72,7 +72,7 @@ impl Position {
         self.0
     }
 
-    pub(super) fn segment(self) -> u32 {
+    pub(crate) fn segment(self) -> u32 {
         (self.0 >> 32) as u32
     }
 

@@ -8,7 +8,7 @@ use super::{
 };
 
 /// Where the first record of a segment begins.
-pub(super) const FIRST_RECORD: u32 = 64;
+pub(crate) const FIRST_RECORD: u32 = 64;
 
 const MAGIC: &[u8; 8] = b"TBSPOOL\n";
 pub(super) const VERSION: u32 = 1;
@@ -86,7 +86,7 @@ pub(super) fn spare_name(number: u32) -> String {
 }
 
 /// Returns the segment number of a file name. The first segment is 1.
-pub(super) fn number_of(name: &str) -> Option<u32> {
+pub(crate) fn number_of(name: &str) -> Option<u32> {
     let number = name.strip_suffix(".log").filter(|digits| digits.len() == 10)?.parse().ok()?;
     (number > 0 && log_name(number) == name).then_some(number)
 }

@@ -32,7 +32,27 @@ pub trait Backend: Send {
     fn cut_off(&self) -> Option<String> {
         None
     }
+
+    /// Makes snapshots of the database for other threads; `None` if it has none.
+    fn snapshots(&self) -> Option<Snapshots> {
+        None
+    }
 }
+
+/// Makes a snapshot of a database, which keeps the database open.
+pub type Snapshots = Box<dyn Fn() -> Box<dyn TableSnapshot> + Send>;
+
+/// Content of all tables at one moment.
+pub trait TableSnapshot {
+    /// Visits all tables, keys and values, until `visit` returns false.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    fn visit(&self, visit: &mut Visit<'_>) -> Result<(), BackendError>;
+}
+
+/// Takes a table, a key and its value; false ends the visit.
+pub type Visit<'a> = dyn FnMut(Table, &[u8], &[u8]) -> bool + 'a;
 
 /// Function that opens a database.
 pub(super) type Opener = Box<dyn Fn(Opening) -> Result<Box<dyn Backend>, BackendError> + Send>;
@@ -66,7 +86,7 @@ impl Batch {
     /// Memory overhead of a key and its value, in bytes.
     const OVERHEAD: usize = 64;
 
-    pub(super) fn set(&mut self, table: Table, key: &[u8], value: Option<&[u8]>) {
+    pub(crate) fn set(&mut self, table: Table, key: &[u8], value: Option<&[u8]>) {
         self.put((table, key.into()), value.map(Into::into));
     }
 

@@ -8,13 +8,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable as _};
 
 use super::backend::Opening;
 use super::confirmed::{self, Confirmed};
 use super::files;
 use super::journal::{self, Cut, Unconfirmed};
-use super::{Backend, BackendError, Batch, Table};
+use super::{Backend, BackendError, Batch, Snapshots, Table, TableSnapshot, Visit};
 use crate::Sync;
 use crate::directory::{private, sync_parent};
 
@@ -133,10 +133,34 @@ impl Backend for FjallBackend {
         self.cut.as_ref().map(ToString::to_string)
     }
 
+    fn snapshots(&self) -> Option<Snapshots> {
+        let (keyspace, database) = (self.keyspace.clone(), self.database.clone());
+        Some(Box::new(move || Box::new(FjallSnapshot { snapshot: database.snapshot(), keyspace: keyspace.clone() })))
+    }
+
     fn scan(&self, table: Table, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), BackendError> {
         for entry in self.keyspace.prefix([table as u8]) {
             let (key, value) = entry.into_inner().map_err(|error| explain(&error))?;
             visit(&key[1..], &value);
+        }
+        Ok(())
+    }
+}
+
+struct FjallSnapshot {
+    snapshot: fjall::Snapshot,
+    keyspace: Keyspace,
+}
+
+impl TableSnapshot for FjallSnapshot {
+    fn visit(&self, visit: &mut Visit<'_>) -> Result<(), BackendError> {
+        for table in Table::ALL {
+            for entry in self.snapshot.prefix(&self.keyspace, [table as u8]) {
+                let (key, value) = entry.into_inner().map_err(|error| explain(&error))?;
+                if !visit(table, &key[1..], &value) {
+                    return Ok(());
+                }
+            }
         }
         Ok(())
     }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::backend::{Opener, Opening};
-use super::{Backend, BackendError, Batch, Table};
+use super::{Backend, BackendError, Batch, Snapshots, Table, TableSnapshot, Visit};
 
 #[derive(Clone, Default)]
-pub(super) struct MemoryDisk(Arc<Mutex<Inner>>);
+pub(crate) struct MemoryDisk(Arc<Mutex<Inner>>);
 
 type Tables = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
 
@@ -50,8 +50,13 @@ impl MemoryDisk {
         self.inner().fault = fault;
     }
 
+    /// Removes everything.
+    pub(crate) fn clear(&self) {
+        *self.inner() = Inner::default();
+    }
+
     /// Returns the content after a power cut.
-    pub(super) fn synced(&self, table: Table) -> Vec<(Vec<u8>, Vec<u8>)> {
+    pub(crate) fn synced(&self, table: Table) -> Vec<(Vec<u8>, Vec<u8>)> {
         let inner = self.inner();
         let rows = inner.synced.iter().filter(|((of, _), _)| *of == table);
         rows.map(|((_, key), value)| (key.clone(), value.clone())).collect()
@@ -103,9 +108,21 @@ impl Backend for MemoryDisk {
         Ok(())
     }
 
+    fn snapshots(&self) -> Option<Snapshots> {
+        let disk = self.clone();
+        Some(Box::new(move || Box::new(disk.inner().applied.clone())))
+    }
+
     fn scan(&self, table: Table, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), BackendError> {
         let inner = self.inner();
         inner.applied.iter().filter(|((of, _), _)| *of == table).for_each(|((_, key), value)| visit(key, value));
+        Ok(())
+    }
+}
+
+impl TableSnapshot for Tables {
+    fn visit(&self, visit: &mut Visit<'_>) -> Result<(), BackendError> {
+        self.iter().all(|((table, key), value)| visit(*table, key, value));
         Ok(())
     }
 }

@@ -15,20 +15,23 @@ mod waking;
 
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 
-pub(super) use memory_disk::MemoryDisk;
+pub(crate) use calls::{Caller, Wish, wish};
+pub(crate) use memory_disk::MemoryDisk;
+pub(crate) use model::Model;
+pub(crate) use rig::{End, Rig};
 
 use super::{Options, Place, QueueId, Room, Sequence};
 use crate::Sync;
 
 /// Segments so small that a few messages fill one.
-const SMALL: Options =
+pub(crate) const SMALL: Options =
     Options { sync: Sync::Always, segment_bytes: 4096, write_bytes: 1024, congested_bytes: 8192, bytes_maximum: 0 };
 
 /// For test messages that need no booking.
 static UNBOOKED: Room = Room::new(0);
 
 /// Uses the same cases each time, unless `PROPTEST_RNG_SEED` or `PROPTEST_CASES` is set.
-fn fixed(cases: u32) -> ProptestConfig {
+pub(crate) fn fixed(cases: u32) -> ProptestConfig {
     let asked = ProptestConfig::default();
     let is_set = |name| std::env::var_os(name).is_some();
     ProptestConfig {
@@ -48,7 +51,7 @@ fn place(queue: u64, sequence: u64) -> Place {
 }
 
 /// A call that appends a message of 200 bytes.
-fn message(queue: u64, sequence: u64) -> model::Call {
+pub(crate) fn message(queue: u64, sequence: u64) -> model::Call {
     model::Call::Message {
         places: vec![untagged(place(queue, sequence))],
         origin: None,

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::Sync;
 use crate::spool::{
-    Options, Position, Spool,
+    Disk, Options, Position, Spool,
     committer::{Committer, Step},
     reclaim::Pieces,
     recovery::OpenError,
@@ -52,8 +52,23 @@ impl Rig {
         Self { disk, options, pieces: None, spool, committer, history }
     }
 
+    /// A rig on `disk` as `through` shows it. It continues a rig that had these contents since its last confirmed one.
+    pub(crate) fn through(disk: MemoryDisk, through: Arc<dyn Disk>, options: Options, before: &[Model]) -> Self {
+        let (spool, committer, _) = Spool::open_on(through, options).unwrap();
+        let model = before[found(&spool, before, End::Killed)].clone();
+        Self { disk, options, pieces: None, spool, committer, history: vec![(Position::default(), model)] }
+    }
+
+    /// Kills the process. Returns its disk, and the contents since the last confirmed one.
+    pub(crate) fn kill(self) -> (MemoryDisk, Vec<Model>) {
+        let Self { disk, spool, committer, mut history, .. } = self;
+        forget_before(&mut history, spool.durable());
+        drop((committer, spool));
+        (disk, history.into_iter().map(|(_, model)| model).collect())
+    }
+
     /// Sets the amounts of copying, also for later openings.
-    pub(crate) fn copying_in(mut self, pieces: Pieces) -> Self {
+    pub(in crate::spool) fn copying_in(mut self, pieces: Pieces) -> Self {
         self.committer.reclaim().set_pieces(pieces);
         Self { pieces: Some(pieces), ..self }
     }
@@ -76,8 +91,13 @@ impl Rig {
         self.work(1_000) == Step::Idle
     }
 
+    /// As [`work`](Self::work), for other modules.
+    pub(crate) fn work_some(&mut self, steps: usize) {
+        self.work(steps);
+    }
+
     /// Runs at most `steps` steps, with all postponed actions due.
-    pub(crate) fn work(&mut self, steps: usize) -> Step {
+    pub(in crate::spool) fn work(&mut self, steps: usize) -> Step {
         self.committer.pass_time();
         let mut step = Step::More;
         for _ in 0..steps {

@@ -1,0 +1,294 @@
+//! The leader's threads of a join: they copy what the joining node lacks, and read its confirmations.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::operation::{Operation as O, encode_change, read_frame};
+use super::stream::Stream;
+use super::{JoinId, Mirror, lock};
+use crate::spool::{Disk, FIRST_RECORD, number_of};
+
+/// Bytes that are compared and copied together.
+pub(super) const PIECE_BYTES: usize = 256 << 10;
+/// Bytes of a hash.
+pub(super) const HASH_BYTES: usize = 16;
+
+/// Hash of a piece.
+pub(super) fn hash(piece: &[u8]) -> [u8; HASH_BYTES] {
+    xxh3_128(piece).to_le_bytes()
+}
+
+/// Whether a file of the log's directory is no matter of a copy: locks, the store's name, and what is not the log's.
+pub(super) fn is_apart(name: &str) -> bool {
+    !(number_of(name).is_some() || name.ends_with(".spare") || name == "confirmed")
+}
+
+/// A file in the copy's directory of the log, while operations are performed there.
+pub(super) const UNFINISHED: &str = "copying";
+
+/// Whether the content of a file matters; that of a spare segment does not.
+pub(super) fn has_content(name: &str) -> bool {
+    number_of(name).is_some() || name == "confirmed"
+}
+
+/// Bound on the rate of copying.
+#[derive(Clone)]
+pub(super) struct Rate {
+    bytes_per_second: u64,
+}
+
+impl Rate {
+    pub(super) fn new(bytes_per_second: u64) -> Self {
+        Self { bytes_per_second: bytes_per_second.max(1) }
+    }
+
+    /// Waits as long as `bytes` take at this rate, counted from `began`.
+    fn wait(&self, began: Instant, bytes: usize) {
+        let due = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64);
+        let left = due.saturating_sub(began.elapsed());
+        if !left.is_zero() {
+            std::thread::sleep(left);
+        }
+    }
+}
+
+/// Serves the log's connection until it ends.
+pub(super) fn serve_log(mirror: &Arc<Mirror>, join: JoinId, disk: &Arc<dyn Disk>, from: Box<dyn Stream>, rate: &Rate) {
+    let mut from = io::BufReader::new(from);
+    let served = read_inventory(&mut from).and_then(|inventory| {
+        let copier = (Arc::clone(mirror), Arc::clone(disk), from.get_ref().duplicate()?, rate.clone());
+        mirror.spawn("tenbin-copy-files", move || {
+            let (mirror, disk, stream, rate) = copier;
+            if let Err(error) = copy_log(&mirror, join, &*disk, stream, &inventory, &rate) {
+                mirror.lost(join, &error.to_string());
+            }
+        })?;
+        read_confirmations(&mirror.log, join, &mut from)
+    });
+    ended(mirror, join, served);
+}
+
+/// Serves the state's connection until it ends.
+pub(super) fn serve_state(mirror: &Arc<Mirror>, join: JoinId, from: Box<dyn Stream>, rate: &Rate) {
+    let mut from = io::BufReader::new(from);
+    let begun = from.get_ref().duplicate().and_then(|stream| {
+        let copier = (Arc::clone(mirror), rate.clone());
+        mirror.spawn("tenbin-copy-tables", move || {
+            let (mirror, rate) = copier;
+            if let Err(error) = copy_state(&mirror, join, stream, &rate) {
+                mirror.lost(join, &error.to_string());
+            }
+        })
+    });
+    let served = begun.and_then(|()| read_confirmations(&mirror.state, join, &mut from));
+    ended(mirror, join, served);
+}
+
+fn ended(mirror: &Mirror, join: JoinId, served: io::Result<()>) {
+    let reason = served.err().map_or_else(|| "the connection has ended".to_owned(), |error| error.to_string());
+    mirror.lost(join, &reason);
+}
+
+fn read_confirmations(channel: &super::Channel, join: JoinId, from: &mut impl io::Read) -> io::Result<()> {
+    let mut frame = Vec::new();
+    while read_frame(from, &mut frame)? {
+        match O::decode(&frame)? {
+            O::Confirmed { number, free, size } => {
+                channel.confirm(join, number, Some((free, size)).filter(|&(_, size)| size > 0));
+            }
+            O::Failed { error } => return Err(io::Error::other(format!("the copy has failed: {error}"))),
+            _ => return Err(io::Error::other("the copy has sent something else than a confirmation")),
+        }
+    }
+    Ok(())
+}
+
+/// Hashes of the pieces of the copy's files.
+type Inventory = HashMap<String, Vec<u8>>;
+
+fn read_inventory(from: &mut impl io::Read) -> io::Result<Inventory> {
+    let (mut inventory, mut frame) = (Inventory::new(), Vec::new());
+    while read_frame(from, &mut frame)? {
+        match O::decode(&frame)? {
+            O::Has { name, hashes } => drop(inventory.insert(name.to_owned(), hashes.to_vec())),
+            O::EndOfInventory => return Ok(inventory),
+            O::Failed { error } => return Err(io::Error::other(format!("the copy has failed: {error}"))),
+            _ => return Err(io::Error::other("the copy has sent something else than its inventory")),
+        }
+    }
+    Err(io::ErrorKind::UnexpectedEof.into())
+}
+
+/// Sends all operations on the log from here on, and copies the files as they are.
+fn copy_log(
+    mirror: &Mirror,
+    join: JoinId,
+    disk: &dyn Disk,
+    stream: Box<dyn Stream>,
+    inventory: &Inventory,
+    rate: &Rate,
+) -> io::Result<()> {
+    let channel = &mirror.log;
+    let mut names = Vec::new();
+    // All names first: a later rename or removal finds its file.
+    channel.attach(join, stream, |sender| {
+        let all = disk.list()?;
+        for name in all.into_iter().filter(|name| !is_apart(name)) {
+            let file = disk.open(&name)?;
+            sender.send(&O::File { name: &name, length: file.length()? });
+            if !has_content(&name) {
+                // Its header may be written already: the next operation may make it a segment.
+                let mut header = [0; FIRST_RECORD as usize];
+                let length = file.read_at(&mut header, 0)?;
+                sender.send(&O::Write { name: &name, offset: 0, bytes: &header[..length] });
+            }
+            names.push(name);
+        }
+        sender.send(&O::EndOfFiles);
+        sender.flush()
+    })?;
+    replace_small_files(mirror)?;
+    names.retain(|name| has_content(name));
+    names.sort();
+    let mut piece = vec![0; PIECE_BYTES];
+    for name in &names {
+        let hashes = inventory.get(name).map_or(&[][..], |hashes| hashes);
+        copy_file(mirror, join, disk, name, hashes, &mut piece, rate)?;
+        // One file at a time: the copy performs nothing else meanwhile, and commits may wait for it.
+        let number = channel.sender().send_numbered(|number| O::SyncAll { number });
+        if !channel.wait_for_copy(join, number) {
+            return Ok(());
+        }
+    }
+    // Also without any file.
+    let number = channel.sender().send_numbered(|number| O::SyncAll { number });
+    if channel.wait_for_copy(join, number) {
+        mirror.part_is_copied(join);
+    }
+    Ok(())
+}
+
+fn copy_file(
+    mirror: &Mirror,
+    join: JoinId,
+    disk: &dyn Disk,
+    name: &str,
+    hashes: &[u8],
+    piece: &mut [u8],
+    rate: &Rate,
+) -> io::Result<()> {
+    let mut offset = 0_u64;
+    loop {
+        if mirror.log.peer() != Some(join) {
+            return Err(io::Error::other("the connection has ended"));
+        }
+        let began = Instant::now();
+        // Without the lock, which a commit may wait for: reading may take long. The copy has all later operations, so what
+        // equals its inventory needs no copy.
+        let Some(length) = read_piece(disk, name, offset, piece)? else { return Ok(()) };
+        let at = (offset / PIECE_BYTES as u64) as usize * HASH_BYTES;
+        let is_equal = hashes.get(at..at + HASH_BYTES).is_some_and(|theirs| theirs == hash(&piece[..length]));
+        if !is_equal && length > 0 {
+            // Under the lock no operation comes between reading and sending.
+            let mut sender = mirror.log.sender();
+            let Some(length) = read_piece(disk, name, offset, piece)? else { return Ok(()) };
+            sender.send(&O::Write { name, offset, bytes: &piece[..length] });
+            sender.flush()?;
+        }
+        mirror.copied(length as u64);
+        if length < piece.len() {
+            return Ok(());
+        }
+        offset += length as u64;
+        rate.wait(began, length);
+    }
+}
+
+/// Reads a piece, or less at the end of the file. `None`: there is no such file any more.
+fn read_piece(disk: &dyn Disk, name: &str, offset: u64, piece: &mut [u8]) -> io::Result<Option<usize>> {
+    match disk.open(name) {
+        Ok(file) => file.read_at(piece, offset).map(Some),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Sends the small files of the data directory.
+fn replace_small_files(mirror: &Mirror) -> io::Result<()> {
+    let files = lock(&mirror.files);
+    let Some(directory) = files.directory.clone() else { return Ok(()) };
+    let paths = files.paths.iter().cloned().chain([STORE_ID.to_owned()]).collect::<Vec<_>>();
+    drop(files);
+    for path in paths {
+        let mut sender = mirror.log.sender();
+        let Some(bytes) = read_small(&directory.join(&path))? else { continue };
+        let number = sender.next();
+        sender.send(&O::Replace { number, path: &path, bytes: &bytes });
+        sender.flush()?;
+    }
+    Ok(())
+}
+
+fn read_small(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The file that names the store of the log.
+const STORE_ID: &str = "spool/store-id";
+
+/// Sends all batches from here on, and copies the state as it is.
+fn copy_state(mirror: &Mirror, join: JoinId, stream: Box<dyn Stream>, rate: &Rate) -> io::Result<()> {
+    let channel = &mirror.state;
+    // Held as long as the snapshot: the database must not close before.
+    let snapshots = lock(&mirror.snapshots);
+    let make = snapshots.as_ref().ok_or_else(|| io::Error::other("the state is not open"))?;
+    let mut snapshot = None;
+    channel.attach(join, stream, |sender| {
+        snapshot = Some(make());
+        sender.send(&O::Clear);
+        sender.flush()
+    })?;
+    let snapshot = snapshot.expect("it was just made");
+    let (mut changes, mut began) = (Vec::new(), Instant::now());
+    let mut sent = Ok(());
+    let mut send = |changes: &mut Vec<u8>| {
+        if channel.peer() != Some(join) {
+            return Err(io::Error::other("the connection has ended"));
+        }
+        let mut sender = channel.sender();
+        sender.send(&O::Entries { changes });
+        sender.flush()?;
+        drop(sender);
+        mirror.copied(changes.len() as u64);
+        rate.wait(began, changes.len());
+        began = Instant::now();
+        changes.clear();
+        Ok(())
+    };
+    let read = snapshot.visit(&mut |table, key, value| {
+        encode_change(&mut changes, table, key, Some(value));
+        if changes.len() >= PIECE_BYTES {
+            sent = send(&mut changes);
+        }
+        sent.is_ok()
+    });
+    sent?;
+    read.map_err(io::Error::other)?;
+    send(&mut changes)?;
+    drop(snapshot);
+    drop(snapshots);
+    let number = channel.sender().send_numbered(|number| O::EndOfEntries { number });
+    if channel.wait_for_copy(join, number) {
+        mirror.part_is_copied(join);
+    }
+    Ok(())
+}
