@@ -6,16 +6,19 @@ mod drain;
 mod error;
 mod handle;
 mod listeners;
+mod relays;
 mod reload;
+mod sockets;
+mod stop;
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use tenbin_balancer::Choosers;
+use tenbin_store::mirror::Mirror;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime;
 use tokio::task::JoinSet;
@@ -28,11 +31,11 @@ use crate::control::Administration;
 use crate::durable::{self, Durable, StoreError};
 use crate::gateways::Gateways;
 use crate::hooks::{Events, Handle, HookSet, Hooks};
-use crate::lifecycle::{self, BrokerState, enforcement};
+use crate::lease::Lease;
+use crate::lifecycle::{self, BrokerState, Leadership, enforcement};
 use crate::log_limiter::LogLimiter;
 use crate::metrics::MetricsSnapshot;
-use crate::net::{self, Embedded, ListeningSocket, ResolvedNames};
-use crate::outbox::Control;
+use crate::net::{self, Embedded, ListeningSocket};
 use crate::threads::{Running, Threads};
 use crate::values::TransportProtocol;
 use crate::webhooks::{Sending, Webhooks};
@@ -41,6 +44,8 @@ pub use check::ConfigCheck;
 pub use error::{ReloadError, StartError};
 use handle::Embedding;
 use listeners::Listeners;
+pub use relays::Relays;
+pub use sockets::OpenSockets;
 
 /// A running broker. Dropping it stops listening at once; [`Broker::shutdown`] also disconnects the clients in order.
 #[derive(Debug)]
@@ -55,7 +60,7 @@ pub struct Broker {
     /// They end with the broker, and at a shutdown after its last events.
     webhooks: Sending,
     /// Ends sessions of clients that leave, so it outlives their connections.
-    _long_ends: JoinSet<()>,
+    long_ends: JoinSet<()>,
     /// Threads of [`BrokerBuilder::threads`].
     _threads: Option<Running>,
 }
@@ -85,7 +90,10 @@ pub struct BrokerBuilder {
     log_limiter: Option<Arc<LogLimiter>>,
     hooks: HookSet,
     gateways: Option<Arc<dyn Gateways>>,
+    sockets: OpenSockets,
+    lease: Lease,
     is_restless: bool,
+    mirror: Option<Arc<Mirror>>,
     #[cfg(feature = "admin")]
     administration: Option<Administration>,
 }
@@ -130,6 +138,12 @@ impl BrokerBuilder {
     #[must_use]
     pub fn store(self, directory: impl Into<PathBuf>) -> Self {
         Self { store: Some(directory.into()), ..self }
+    }
+
+    /// Keeps a second copy of the store on another machine: see [`Mirror`].
+    #[must_use]
+    pub fn mirror(self, mirror: Arc<Mirror>) -> Self {
+        Self { mirror: Some(mirror), ..self }
     }
 
     /// Logs, and counts below `$SYS/`, the lines that `limiter` suppresses.
@@ -219,15 +233,19 @@ impl BrokerBuilder {
         // loaded wait in the listen backlog.
         let listeners = Listeners::new(listening, self.gateways.clone());
         let unopened = listeners.unopened(&given);
-        let names = blocking(move || ResolvedNames::look_up(&unopened)).await.map_err(StartError::Listen)?;
-        let prepared = listeners.prepare(&given, doors, &names, &given)?;
+        let mut sockets = self.sockets;
+        let sockets =
+            blocking(move || sockets.look_up(&unopened).map(|()| sockets)).await.map_err(StartError::Listen)?;
+        let prepared = listeners.prepare(&given, doors, sockets, &given)?;
         let webhooks = Webhooks::load(&given, &mut self.hooks).map_err(StartError::Webhook)?;
         let hooks = Arc::new(self.hooks);
-        let mut shared = begin(self.config, settings, access, is_configured_only, threads, self.store, hooks).await?;
+        let store = self.store.map(|directory| (directory, self.mirror));
+        let mut shared = begin(self.config, settings, access, is_configured_only, threads, store, hooks).await?;
         if let Some(log_limiter) = self.log_limiter {
             shared.log_limiter = log_limiter;
         }
         shared.gateways = self.gateways;
+        shared.leadership = Leadership::new(self.lease);
         let shared = Arc::new(shared);
         let webhooks = webhooks.start(&shared.metrics);
         let parts = Arc::new(Parts {
@@ -275,7 +293,7 @@ impl BrokerBuilder {
             admin,
             jobs,
             webhooks,
-            _long_ends: long_ends,
+            long_ends,
             _threads: running,
         })
     }
@@ -288,13 +306,13 @@ async fn begin(
     access: impl FnOnce(Settings, [u8; 32]) -> Access + Send + 'static,
     is_configured_only: bool,
     threads: Option<Threads>,
-    store: Option<PathBuf>,
+    store: Option<(PathBuf, Option<Arc<Mirror>>)>,
     hooks: Arc<HookSet>,
 ) -> Result<BrokerState, StartError> {
     if let Some(key) = config.idle_key() {
         tracing::warn!("{key} has no effect: a client may restore all of its subscriptions in one packet");
     }
-    let Some(directory) = store else {
+    let Some((directory, mirror)) = store else {
         return Ok(BrokerState::new(
             config,
             access(settings, durable::new_secret()),
@@ -305,9 +323,9 @@ async fn begin(
         ));
     };
     let work = move || {
-        let durable = Durable::open(&directory, config.store.sync(), config.store.bytes_maximum())?
-            .publishers_wait(config.store.publishers_wait);
-        let durable = Arc::new(durable);
+        let (sync, bytes_maximum) = (config.store.sync(), config.store.bytes_maximum());
+        let durable = Durable::open_mirrored(&directory, sync, bytes_maximum, mirror.as_ref())?;
+        let durable = Arc::new(durable.publishers_wait(config.store.publishers_wait));
         let (known, key) = (durable.realms(), durable.scram_key());
         settings.recall(&known);
         if settings.realms() != known {
@@ -441,41 +459,6 @@ impl Broker {
     pub fn reauthorize(&self) {
         enforcement::changed(&self.parts.shared);
     }
-
-    /// Runs until `stop` ends, then shuts down. Returns the output of `stop`.
-    pub async fn run_until<T>(self, stop: impl Future<Output = T>) -> T {
-        let stopped = stop.await;
-        self.shutdown().await;
-        stopped
-    }
-
-    /// Stops the broker: accepts no more connections, sends DISCONNECT 0x8B (v5) to every client and closes it.
-    ///
-    /// Returns when all connections are closed, or after five seconds.
-    pub async fn shutdown(mut self) {
-        let shared = Arc::clone(&self.parts.shared);
-        shared.stopping.send_replace(true);
-        let closing = self.parts.listeners().close();
-        closing.await;
-        self.jobs.shutdown().await;
-        let patience = tokio::time::Instant::now() + SHUTDOWN;
-        while self.connections() > 0 && tokio::time::Instant::now() < patience {
-            // Repeated, because a connection between its CONNECT and its first wait may miss the message.
-            self.parts.shared.registry.for_each(|client| client.outbox.control(Control::ShuttingDown));
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        self.parts.shared.log_limiter.log_rest();
-        tasks::speeds::store_now(&self.parts.shared);
-        if let Some(durable) = self.parts.shared.durable.clone() {
-            let _ = tokio::time::timeout(SHUTDOWN, durable.reader.end()).await;
-            let written = tokio::task::spawn_blocking(move || durable.flush(SHUTDOWN)).await;
-            if !written.unwrap_or(false) {
-                tracing::error!("the last changes of the state could not be written");
-            }
-        }
-        self.webhooks.end().await;
-        shared.hooks.tell(Events::STOPPED, |hooks| hooks.stopped());
-    }
 }
 
 impl fmt::Debug for BrokerBuilder {
@@ -483,8 +466,6 @@ impl fmt::Debug for BrokerBuilder {
         f.debug_struct("BrokerBuilder").field("config", &self.config).finish_non_exhaustive()
     }
 }
-
-const SHUTDOWN: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests;

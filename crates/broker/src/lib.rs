@@ -33,6 +33,7 @@ mod durable;
 pub mod fuzzing;
 pub mod gateways;
 pub mod hooks;
+mod lease;
 mod lifecycle;
 mod log_limiter;
 mod memory;
@@ -49,15 +50,16 @@ mod values;
 mod webhooks;
 
 pub use auth::{Authenticator, Authorizer};
-pub use broker::{Broker, BrokerBuilder, ConfigCheck, ReloadError, StartError};
+pub use broker::{Broker, BrokerBuilder, ConfigCheck, OpenSockets, Relays, ReloadError, StartError};
 pub use config::{Config, ConfigError};
 #[cfg(feature = "admin")]
 pub use control::Administration;
 pub use descriptors::raise_descriptor_limit;
 pub use durable::{StoreError, administration as session_administration, inspection as store_inspection};
 pub use hooks::{Client, Events, Handle, Hooks, Message, Publication, Verdict};
+pub use lease::Lease;
 pub use log_limiter::LogLimiter;
 pub use metrics::MetricsSnapshot;
-pub use net::{ListenError, TlsError};
+pub use net::{ListenError, TlsError, write_v2 as write_relay_header};
 pub use tenbin_balancer::{Candidates, Chooser, ChooserError, Choosers, Dispatch, Policy, Rng};
 pub use values::WhenFull;

@@ -29,6 +29,9 @@ impl Embedded for Embedding {
                 return Err(PublishError::InHook);
             }
             let parts = self.parts()?;
+            if !parts.shared.may_act().await {
+                return Err(BrokerStopped.into());
+            }
             let (shared, now) = (&parts.shared, Instant::now());
             let (receivers, Flushed { commit_point, holding, .. }) = publish(shared, message, now)?;
             shared.safe(commit_point).await;

@@ -17,8 +17,10 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use at_gateway::AtGateway;
 
+use super::OpenSockets;
 #[cfg(feature = "admin")]
 use super::drain::Drain;
+use super::sockets::BY_PLACE;
 
 use crate::Config;
 use crate::config::{ConfigError, Listener};
@@ -28,7 +30,7 @@ use crate::gateways::Gateways;
 use crate::lifecycle::BrokerState;
 #[cfg(feature = "admin")]
 use crate::net::TlsError;
-use crate::net::{self, Acceptor, Door, Doors, ListenError, ListeningSocket, NewRights, ResolvedNames};
+use crate::net::{self, Acceptor, Door, Doors, ListenError, ListeningSocket, NewRights, RelayedListener};
 use crate::threads::Running;
 
 /// Open listeners, the tasks that accept their connections, and those that watch their files.
@@ -131,8 +133,8 @@ impl Listeners {
         new.all_listeners().filter(|listener| !is_open(listener)).collect()
     }
 
-    /// Opens the sockets of all listeners in `new` that are not open yet; `names` has their addresses. Nothing is accepted there before
-    /// [`Listeners::switch`].
+    /// Opens the sockets of all listeners in `new` that are not open yet. `given` has their addresses, and perhaps sockets
+    /// that are open already. Nothing is accepted there before [`Listeners::switch`].
     ///
     /// A changed listener, or a renamed one, keeps its socket if it keeps its address: no connection is lost.
     ///
@@ -142,10 +144,10 @@ impl Listeners {
         &self,
         new: &Config,
         mut doors: Doors,
-        names: &ResolvedNames,
+        mut given: OpenSockets,
         config: &Config,
     ) -> Result<Prepared, PrepareError> {
-        let overlaps = new.overlaps(&|name| names.addresses(name).unwrap_or_default());
+        let overlaps = new.overlaps(&|name| given.names().addresses(name).unwrap_or_default());
         if let Some(error) = overlaps.into_iter().next() {
             return Err(PrepareError::Config(error));
         }
@@ -187,15 +189,17 @@ impl Listeners {
                 listeners.push(PreparedListener::New { listener, follows, acceptors: Vec::new() });
                 continue;
             }
-            let sockets: Vec<_> = match before {
+            let kept = match before {
                 Some(sockets) => {
-                    sockets.iter().map(ListeningSocket::duplicate).collect::<Result<_, _>>().map_err(failed)?
+                    Some(sockets.iter().map(ListeningSocket::duplicate).collect::<Result<_, _>>().map_err(failed)?)
                 }
-                None => ListeningSocket::open_all(&settings, names, config).map_err(PrepareError::Listen)?,
+                None => given.take(&settings),
             };
-            for socket in before.into_iter().flatten() {
+            for socket in kept.iter().flatten() {
                 rights.extend(socket.permit(&settings).map_err(PrepareError::Listen)?);
             }
+            let open = || ListeningSocket::open_all(&settings, given.names(), config).map_err(PrepareError::Listen);
+            let sockets: Vec<_> = kept.map_or_else(open, Ok)?;
             let runtime = door.as_ref().and(door_runtime).unwrap_or(&self.plain);
             let _there = runtime.enter();
             let acceptors = sockets.iter().map(ListeningSocket::acceptor).collect::<Result<_, _>>().map_err(failed)?;
@@ -340,6 +344,21 @@ impl Listeners {
     pub(super) fn tls_failed(&self, error: &TlsError) {
         let doors = self.open.iter().filter(|listener| *listener.name == *error.listener());
         doors.filter_map(|listener| listener.door.as_ref()).for_each(|door| door.tls_failed(error));
+    }
+
+    /// The open TCP listener of this name, or at this place, for clients that a relay passes on.
+    pub(super) fn behind_relay(&self, name: &str) -> Option<RelayedListener> {
+        let named = self.open.iter().find(|open| *open.name == *name);
+        let place = || self.open.get(name.strip_prefix(BY_PLACE)?.parse::<usize>().ok()?);
+        let open = named.or_else(place)?;
+        open.sockets.iter().find_map(ListeningSocket::ip)?; // unix sockets and gateways have none
+        let door = open.door.clone().zip(self.at_doors.as_ref().map(|(runtime, _)| runtime.clone()));
+        Some(RelayedListener { name: Arc::clone(&open.name), door, plain: self.plain.clone() })
+    }
+
+    /// Runtime of connections, if there are no worker threads.
+    pub(super) fn plain(&self) -> &Handle {
+        &self.plain
     }
 
     /// Name of the first listener.

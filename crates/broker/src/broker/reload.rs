@@ -4,12 +4,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 
 use super::listeners::Listeners;
-use super::{Parts, ReloadError};
+use super::{OpenSockets, Parts, ReloadError};
 use crate::Config;
 use crate::auth::Settings;
 use crate::config::{ConfigError, NotTaken};
 use crate::lifecycle::enforcement;
-use crate::net::{self, ResolvedNames, TlsError};
+use crate::net::{self, TlsError};
 
 impl Parts {
     pub(super) fn listeners(&self) -> MutexGuard<'_, Listeners> {
@@ -39,7 +39,8 @@ impl Parts {
         in_effect.check_complete(&config)?;
         let config = &config;
         let unopened = self.listeners().unopened(config);
-        let names = ResolvedNames::look_up(&unopened).map_err(ReloadError::Listen)?;
+        let mut sockets = OpenSockets::default();
+        sockets.look_up(&unopened).map_err(ReloadError::Listen)?;
         let doors = net::Doors::load(config).inspect_err(|error| self.tls_failed(error))?;
         let settings = Settings::load(config, self.shared.is_configured_only)?;
         #[cfg(feature = "admin")]
@@ -49,7 +50,7 @@ impl Parts {
         if self.shared.is_stopping() {
             return Err(ReloadError::Stopping);
         }
-        let prepared = listeners.prepare(config, doors, &names, &self.shared.config)?;
+        let prepared = listeners.prepare(config, doors, sockets, &self.shared.config)?;
         let realms = enforcement::apply(&self.shared, settings, || {
             self.shared.router.set_share_rules(config.share_rules());
             self.shared.connection_settings.replace(config, &self.shared.config);

@@ -71,6 +71,10 @@ impl ConfigError {
         Self { file: None, line: None, message: format!("auth: {message}") }
     }
 
+    pub(super) fn in_cluster(message: String) -> Self {
+        Self { file: None, line: None, message: format!("cluster: {message}") }
+    }
+
     pub(super) fn in_listener(name: &str, message: String) -> Self {
         Self { file: None, line: None, message: format!("listeners: {name}: {message}") }
     }

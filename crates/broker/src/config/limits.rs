@@ -194,7 +194,7 @@ mod tests {
 
     /// Keys of bounds that refuse, drop and disconnect nothing: they slow down, are negotiated, or bound
     /// memory of the broker itself.
-    const WITHOUT_REFUSALS: [&str; 9] = [
+    const WITHOUT_REFUSALS: [&str; 10] = [
         "connections.publishes_per_second",
         "connections.keep_alive_maximum_seconds",
         "capabilities.maximum_qos",
@@ -204,6 +204,7 @@ mod tests {
         "explain.decisions_maximum",
         "log.text_characters_maximum",
         "log.lines_per_second",
+        "cluster.copy_bytes_per_second",
     ];
 
     #[test]

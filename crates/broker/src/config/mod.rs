@@ -5,6 +5,7 @@ mod address;
 mod auth;
 mod ban;
 mod check;
+mod cluster;
 mod completeness;
 mod environment;
 mod error;
@@ -40,6 +41,7 @@ pub use auth::{
     SourceKind,
 };
 pub use ban::Ban;
+pub use cluster::{Agreement, Cluster, ClusterNode};
 pub use error::ConfigError;
 pub(crate) use not_taken::NotTaken;
 pub use service_url::ServiceUrl;
@@ -109,6 +111,8 @@ pub struct Config {
     pub log: Log,
     /// Admin HTTP.
     pub admin: Admin,
+    /// One broker on several machines.
+    pub cluster: Cluster,
     /// Services that get events over HTTP.
     #[serde(skip_serializing)]
     pub webhook: Vec<Webhook>,
@@ -230,6 +234,7 @@ impl Config {
         config.check_sources()?;
         config.check_packet_sizes()?;
         config.check_standing_groups()?;
+        config.cluster.check(&config.store.directory)?;
         Ok(config)
     }
 
@@ -335,6 +340,7 @@ impl Default for Config {
             explain: Explain::default(),
             log: Log::default(),
             admin: Admin::default(),
+            cluster: Cluster::default(),
             webhook: Vec::new(),
             source: Source::default(),
         }

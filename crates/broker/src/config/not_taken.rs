@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     /// Values of keys for which no simple change of the shipped value is legal.
-    const OTHERS: [(&str, &str); 10] = [
+    const OTHERS: [(&str, &str); 15] = [
         ("listen", "[\"127.0.0.1:1\"]"),
         ("load_reports", "[\"ack\"]"),
         ("policy", "\"random\""),
@@ -60,6 +60,11 @@ mod tests {
         ("admin.address", "\"127.0.0.1:1\""),
         ("admin.hosts", "[\"example.org\"]"),
         ("capabilities.response_information", "\"a\""),
+        ("cluster.nodes", "[\"a:1\"]"),
+        ("cluster.listen", "\"127.0.0.1:1\""),
+        ("cluster.plain_from", "[\"10.0.0.0/8\"]"),
+        ("cluster.etcd", "[\"http://10.0.0.1:2379\"]"),
+        ("cluster.agreement", "\"manual\""),
     ];
     /// Top-level keys that a reload takes; other tests show it.
     const TAKEN: [&str; 9] =
@@ -75,13 +80,27 @@ mod tests {
             _ => vec!["\"other\"".to_owned(), "[\"other\"]".to_owned()],
         };
         let given = OTHERS.iter().find(|(other, _)| *other == key).map(|(_, value)| (*value).to_owned());
-        let table = key.rsplit_once('.').map(|(table, _)| format!("[{table}]\n")).unwrap_or_default();
+        let table = key.rsplit_once('.').map(|(table, _)| format!("[{table}]\n{}", needed(key))).unwrap_or_default();
         let name = key.rsplit('.').next().unwrap_or_default();
         let texts = given.into_iter().chain(of_kind).map(|value| format!("{table}{name} = {value}\n"));
         let legal = texts.filter_map(|text| Config::parse(&text).ok());
-        let default = Config::default();
-        let other = legal.into_iter().find(|config| *config != default);
+        let before = before(key);
+        let other = legal.into_iter().find(|config| *config != before);
         other.unwrap_or_else(|| panic!("no other value of {key} is legal: add one to OTHERS here"))
+    }
+
+    /// Keys of the same table without which no other value of `key` is legal.
+    fn needed(key: &str) -> &'static str {
+        if key == "cluster.name" { "node = \"a\"\nnodes = [\"a:1\", \"b:1\"]\n" } else { "" }
+    }
+
+    /// The shipped configuration with the keys that another value of `key` needs.
+    fn before(key: &str) -> Config {
+        let table = key.split('.').next().unwrap_or_default();
+        match needed(key) {
+            "" => Config::default(),
+            needed => Config::parse(&format!("[{table}]\n{needed}")).unwrap(),
+        }
     }
 
     #[test]
@@ -94,7 +113,7 @@ mod tests {
         let keys: Vec<_> = shipped.iter().flat_map(below).collect();
         assert!(keys.len() > 60, "{}", keys.len());
         for (key, value) in keys {
-            let named = Config::default().not_taken(&changed(&key, &value));
+            let named = before(&key).not_taken(&changed(&key, &value));
             let names: Vec<_> = named.iter().map(|named| &named.key[..]).collect();
             let expected = if TAKEN.contains(&&key[..]) { vec![] } else { vec![&key[..]] };
             assert_eq!(names, expected, "a reload must take {key} (TAKEN) or name it alone");

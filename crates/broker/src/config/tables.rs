@@ -207,7 +207,8 @@ pub enum SyncWhen {
 }
 
 impl Store {
-    pub(crate) fn sync(&self) -> Sync {
+    /// When a change counts as durable.
+    pub fn sync(&self) -> Sync {
         match self.sync {
             SyncWhen::Always => Sync::Always,
             SyncWhen::Interval => Sync::Interval(Duration::from_millis(self.sync_interval_ms.get())),

@@ -1,3 +1,4 @@
+use tenbin_store::mirror::ENDED;
 use tenbin_store::spool;
 use tenbin_store::state::Health;
 
@@ -6,6 +7,7 @@ use super::Durable;
 /// Logs a change of the state's health.
 pub(super) fn log(health: &Health) {
     match health {
+        Health::Failed { error, .. } if error.contains(ENDED) => tracing::info!("the state is closed: {ENDED}"),
         Health::Failed { error, .. } => tracing::error!(
             %error,
             "the state cannot be written: requests that must be stored are not acknowledged until it can"

@@ -49,9 +49,12 @@ use error::Cause;
 use groups::GroupRecord;
 use message_expiry::RunClock;
 use published_wills::PublishedWills;
+use tenbin_store::mirror::Mirror;
 use tenbin_store::spool::{self, Recovered, Spool};
 use tenbin_store::state::{BackendError, Change, Health, OpenError, Options, State, Stats, Table};
 use tenbin_store::{DirectoryError, LockedDirectory, MessageFiles, Sync};
+
+use tokio::sync::watch;
 
 pub(crate) use asked_wake::AskedWake;
 pub(crate) use commit_point::CommitPoint;
@@ -93,7 +96,15 @@ pub(crate) struct Durable {
     is_over_maximum: AtomicBool,
     published_wills: PublishedWills,
     /// Keeps the directory locked while this writes there and while the reader has the spool.
-    directory: Arc<LockedDirectory>,
+    directory: Arc<HeldDirectory>,
+}
+
+/// The locked directory, for those who wait for its release.
+#[derive(Debug)]
+struct HeldDirectory {
+    locked: LockedDirectory,
+    /// Dropped after the lock.
+    released: watch::Sender<()>,
 }
 
 /// Numbers of sessions and share groups. No number is given twice, even after a crash.
@@ -115,12 +126,33 @@ impl Durable {
     /// # Errors
     /// The directory is in use, or cannot be used, or was written by another version.
     pub(crate) fn open(directory: &Path, sync: Sync, bytes_maximum: u64) -> Result<Self, StoreError> {
-        let directory = Arc::new(LockedDirectory::open(directory).map_err(Cause::Directory)?);
+        Self::open_mirrored(directory, sync, bytes_maximum, None)
+    }
+
+    /// As [`open`](Self::open); a copy on another machine gets all changes, too.
+    ///
+    /// # Errors
+    /// As of [`open`](Self::open).
+    pub(crate) fn open_mirrored(
+        directory: &Path,
+        sync: Sync,
+        bytes_maximum: u64,
+        mirror: Option<&Arc<Mirror>>,
+    ) -> Result<Self, StoreError> {
+        let locked = LockedDirectory::open(directory).map_err(Cause::Directory)?;
+        let directory = Arc::new(HeldDirectory { locked, released: watch::Sender::new(()) });
         let options = Options { sync, ..Options::default() };
-        let state = State::open(&directory, options, health::log).map_err(Cause::Open)?;
-        Self::keep_together(directory.path(), &state)?;
+        let state = match mirror {
+            Some(mirror) => mirror.open_state(&directory.locked, options, health::log),
+            None => State::open(&directory.locked, options, health::log),
+        };
+        let state = state.map_err(Cause::Open)?;
+        let path = directory.locked.path();
+        Self::keep_together(path, &state)?;
         let options = spool::Options { sync, bytes_maximum, ..spool::Options::default() };
-        let (spool, recovered) = Spool::open(&directory.path().join("spool"), options).map_err(Cause::Spool)?;
+        let spool = path.join("spool");
+        let opened = mirror.map_or_else(|| Spool::open(&spool, options), |mirror| mirror.open_spool(&spool, options));
+        let (spool, recovered) = opened.map_err(Cause::Spool)?;
         let spool = Arc::new(spool);
         let clock = RunClock::begin();
         let reader = reader::Reader::start(Arc::clone(&spool), Arc::clone(&directory), clock).map_err(Cause::Thread)?;
@@ -164,7 +196,12 @@ impl Durable {
     }
 
     pub(crate) fn directory(&self) -> &Path {
-        self.directory.path()
+        self.directory.locked.path()
+    }
+
+    /// Its `changed` ends with an error once nothing writes to the directory any more, and the lock is released.
+    pub(crate) fn released(&self) -> watch::Receiver<()> {
+        self.directory.released.subscribe()
     }
 
     /// Whether `at` is durable, so that it may be acknowledged.

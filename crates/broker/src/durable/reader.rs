@@ -12,7 +12,6 @@ use std::thread::{self, JoinHandle};
 
 use bytes::Bytes;
 use tenbin_session::{Delivery, SentId};
-use tenbin_store::LockedDirectory;
 use tenbin_store::spool::{Limit, Messages, QueueId, ReadError, Sequence, Spool, Stored as SpoolMessage};
 use tokio::sync::oneshot;
 
@@ -79,7 +78,11 @@ impl Page {
 
 impl Reader {
     /// Starts the thread. It keeps the directory locked until it is done with the spool.
-    pub(super) fn start(spool: Arc<Spool>, directory: Arc<LockedDirectory>, clock: RunClock) -> std::io::Result<Self> {
+    pub(super) fn start<D: Send + Sync + 'static>(
+        spool: Arc<Spool>,
+        directory: Arc<D>,
+        clock: RunClock,
+    ) -> std::io::Result<Self> {
         #[expect(
             clippy::disallowed_methods,
             reason = "each client and each share group has one request there at most, and waits for it"
@@ -322,8 +325,8 @@ mod tests {
     use std::task::{Context, Waker};
     use std::time::{Duration, Instant};
 
-    use tenbin_store::DirectoryError;
     use tenbin_store::spool::Options;
+    use tenbin_store::{DirectoryError, LockedDirectory};
 
     use super::*;
 

@@ -15,7 +15,7 @@ impl Durable {
         // The broker does not start if the scan fails: see `load`.
         let Ok(Some(record)) = meta(&self.state, REALMS_KEY) else { return Vec::new() };
         decode(&record).unwrap_or_else(|error| {
-            let directory = self.directory.path().display();
+            let directory = self.directory().display();
             tracing::warn!(%directory, %error, "cannot read the realms of the last run: listeners without the key `realm` get new ones");
             Vec::new()
         })
@@ -26,7 +26,7 @@ impl Durable {
         let written = self.state.put(Table::Meta, REALMS_KEY.into(), encode(realms).into());
         if !self.state.wait(written, PATIENCE) {
             tracing::warn!(
-                directory = %self.directory.path().display(),
+                directory = %self.directory().display(),
                 "the realms of the listeners cannot be written: the next start may not know moved password files"
             );
         }

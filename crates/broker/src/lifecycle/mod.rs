@@ -9,6 +9,7 @@
 //!   enforcement   changed access rules, applied to existing sessions
 //!   expiry_queue  sessions without a connection, by the time at which work for them is due
 //!   long_ends     due work of such sessions, whose owners take turns
+//!   leadership    whether the broker may act
 //!   state         the state that all tasks of a broker share
 //! ```
 
@@ -18,6 +19,7 @@ mod end;
 pub(crate) mod enforcement;
 mod expiry_queue;
 mod inbox;
+mod leadership;
 mod long_ends;
 mod restore;
 mod state;
@@ -31,7 +33,8 @@ pub(crate) use denials::Denied;
 pub(crate) use end::{ConnectionEnd, end, expire, hand_over, leaves, put_down};
 pub(crate) use expiry_queue::ExpiryQueue;
 pub(crate) use inbox::Inbox;
-pub(crate) use long_ends::{Due, LongEnds};
+pub(crate) use leadership::Leadership;
+pub(crate) use long_ends::{Due, Lane, LongEnds};
 pub(crate) use restore::restore;
 pub(crate) use state::BrokerState;
 pub(crate) use wills::{look_at, publish_will};

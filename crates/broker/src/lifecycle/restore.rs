@@ -40,7 +40,7 @@ pub(crate) fn restore(shared: &BrokerState, durable: &Durable) -> Result<(), Sto
     restoring.all_is_read();
     // Last: a Will needs its receivers.
     for will in wills {
-        start.will(will, durable, &mut restoring);
+        start.will(will, &mut restoring);
     }
     restoring.finish(waiting);
     let directory = durable.directory().display();
@@ -126,7 +126,7 @@ impl Start<'_> {
     }
 
     /// Restores a Will in its delay, or publishes it.
-    fn will(&self, will: RestoredWill, durable: &Durable, restoring: &mut Restoring<'_>) {
+    fn will(&self, will: RestoredWill, restoring: &mut Restoring<'_>) {
         let shared = self.shared;
         let client_id = &will.owner.client_id;
         let waits = will.due.filter(|&due| will.is_last && due > self.now);
@@ -144,13 +144,26 @@ impl Start<'_> {
             return;
         }
         // Without a session there is no delay. [MQTT-3.1.3-9]
-        let commit_point = match client {
-            Some(client) => super::publish_will(shared, &client, will.will, self.now),
-            None => {
-                let client: Client = shared.new_client(&self.principal(will.owner.clone()), 0, self.now);
-                super::publish_will(shared, &client, will.will, self.now)
-            }
-        };
-        durable.will_published(client_id, will.number, commit_point);
+        match shared.leadership.holds() {
+            true => publish(shared, will, self.now),
+            false => shared.leadership.add_due_will(will),
+        }
+    }
+}
+
+/// Publishes a Will of the last run.
+pub(super) fn publish(shared: &BrokerState, will: RestoredWill, now: Instant) {
+    let RestoredWill { owner, will, number, .. } = will;
+    let client_id = owner.client_id.clone();
+    let commit_point = match shared.registry.find(&client_id) {
+        Some(client) => super::publish_will(shared, &client, will, now),
+        None => {
+            let listeners: Vec<_> = shared.config.all_listeners().map(|listener| listener.name()).collect();
+            let client: Client = shared.new_client(&shared.access.owner_now(&listeners, owner), 0, now);
+            super::publish_will(shared, &client, will, now)
+        }
+    };
+    if let Some(durable) = &shared.durable {
+        durable.will_published(&client_id, number, commit_point);
     }
 }

@@ -11,7 +11,7 @@ use tenbin_session::handshake::Capabilities;
 use tokio::sync::watch;
 
 use super::denials::Denials;
-use super::{ExpiryQueue, LongEnds};
+use super::{ExpiryQueue, Leadership, LongEnds};
 use crate::Config;
 use crate::admission::Admission;
 use crate::auth::{Access, Identity, Principal, Rights};
@@ -87,6 +87,8 @@ pub(crate) struct BrokerState {
     /// Server that clients are referred to when an operator sends them away.
     #[cfg(feature = "admin")]
     pub(crate) server_reference: arc_swap::ArcSwapOption<Text>,
+    /// Whether the broker may act.
+    pub(crate) leadership: Leadership,
     /// Becomes true once, before the broker shuts connections down.
     pub(crate) stopping: watch::Sender<bool>,
     /// Counter for assigned Client Identifiers.
@@ -188,6 +190,7 @@ impl BrokerState {
             connections_in_memory: AtomicUsize::new(0),
             #[cfg(feature = "admin")]
             server_reference: arc_swap::ArcSwapOption::empty(),
+            leadership: Leadership::default(),
             stopping: watch::Sender::new(false),
             assigned_ids: AtomicUsize::new(0),
             started_at: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis()),

@@ -59,6 +59,8 @@ pub(super) struct OpenConnection {
     is_counted: bool,
     /// Whether it has a socket, which is a file descriptor.
     has_socket: bool,
+    /// Whether the socket is that of a relay, which reads ahead of its client.
+    is_relayed: bool,
     /// Its place among the clients that have not logged in; `None` once it has, or without a socket.
     pending: Option<Box<PendingPeer>>,
     /// How the connection came through its door; `None` without one.
@@ -86,7 +88,8 @@ impl OpenConnection {
             }
             // A peer without a socket would free none.
             let pending = has_socket.then(|| Box::new(shared.pending.enter(address, now)));
-            return Some(Self { shared: Arc::clone(shared), peer, is_counted, has_socket, pending, passage: None });
+            let shared = Arc::clone(shared);
+            return Some(Self { shared, peer, is_counted, has_socket, is_relayed: false, pending, passage: None });
         };
         shared.connections.fetch_sub(1, Ordering::Relaxed);
         shared.metrics.connections_refused.add(1);
@@ -112,6 +115,11 @@ impl OpenConnection {
                 () = evicted => MustEnd::Evicted,
             }
         }
+    }
+
+    /// Waits until the broker is deposed.
+    pub(super) fn when_deposed(&self) -> impl Future<Output = ()> + Send + use<> {
+        Arc::clone(&self.shared).when_deposed()
     }
 
     /// Counts and logs that the connection makes room for a newer one.
@@ -152,6 +160,22 @@ impl OpenConnection {
         Ok(())
     }
 
+    /// Notes that a relay passes the connection of `peer` on. `is_counted`: as in [`OpenConnection::admitted`].
+    ///
+    /// # Errors
+    /// The client's address has too many connections.
+    pub(super) fn relayed_from(&mut self, peer: Peer, is_counted: bool) -> io::Result<()> {
+        self.is_relayed = true;
+        if is_counted {
+            return self.belongs_to(peer);
+        }
+        self.peer = peer;
+        if let Some(pending) = &mut self.pending {
+            pending.belongs_to(peer.address());
+        }
+        Ok(())
+    }
+
     fn leave(&self, now: Instant) {
         if self.is_counted {
             self.shared.admission.leave(self.peer.address(), now);
@@ -182,8 +206,12 @@ impl OpenConnection {
         Suspect { address: Some(address), certificate, ..Suspect::from(principal) }
     }
 
-    /// Identity of the connection of `stream` in the kernel. A proxy's is its own, not the client's.
+    /// Identity of the connection of `stream` in the kernel. A proxy's is its own, not the client's. None for a relayed
+    /// client: the state of the relay's socket tells nothing about it.
     pub(super) fn ends(&self, stream: &impl Stream) -> Ends {
+        if self.is_relayed {
+            return Ends { peer: None, local: None, inode: None };
+        }
         let peer = self.passage.as_ref().map_or(self.peer, |passage| passage.origin.socket_peer);
         Ends { peer: peer.socket_address(), local: stream.local_address(), inode: stream.inode() }
     }

@@ -28,7 +28,7 @@ use crate::Config;
 use crate::config::Listener;
 use crate::lifecycle::BrokerState;
 use crate::threads::{self, Running, Threads};
-use crate::values::Origin;
+use crate::values::{Origin, Peer};
 
 /// New doors of all listeners that have one, by the listener's name.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub(crate) struct Door {
 #[derive(Debug)]
 pub(super) struct Passage {
     pub(super) origin: Origin,
-    /// Absent if the client came through a gateway.
+    /// Absent if the client came through a gateway, or by a relay.
     door: Option<Arc<Door>>,
     /// That of [`Tls`] when the client's certificate was last verified.
     generation: u64,
@@ -155,27 +155,32 @@ impl Door {
         loop {
             match acceptor.accept().await {
                 Ok((stream, peer)) => {
-                    let is_proxy = self.proxy.as_ref().is_some_and(|proxy| proxy.trusts(peer.into()));
+                    let is_proxy = self.trusts(peer.into());
                     let Some(open) = OpenConnection::admitted(&shared, peer.into(), !is_proxy, true) else { continue };
                     stream.begin(open.peer);
-                    let (door, shared) = (Arc::clone(&self), Arc::clone(&shared));
-                    tokio::spawn(door.admit(shared, open, stream, Arc::clone(&name), runtime.clone()));
+                    let deadline = Instant::now() + shared.config.connect_timeout();
+                    let door = Arc::clone(&self);
+                    tokio::spawn(door.admit(open, stream, Arc::clone(&name), runtime.clone(), deadline));
                 }
                 Err(error) => listener::failed(&error).await,
             }
         }
     }
 
-    /// Serves the connection if it passes all stages.
-    async fn admit(
+    /// Whether a peer may tell by a PROXY header whose connection it passes on.
+    pub(super) fn trusts(&self, peer: Peer) -> bool {
+        self.proxy.as_ref().is_some_and(|proxy| proxy.trusts(peer))
+    }
+
+    /// Serves the connection if it passes all stages before `deadline`.
+    pub(super) async fn admit(
         self: Arc<Self>,
-        shared: Arc<BrokerState>,
         mut open: OpenConnection,
         stream: TcpStream,
         listener: Arc<str>,
         runtime: Handle,
+        deadline: Instant,
     ) {
-        let deadline = Instant::now() + shared.config.connect_timeout();
         // Before the handshake: a change in between only costs another look at the certificate.
         let generation = self.tls.as_ref().map_or(0, Tls::generation);
         let must_end = open.must_end();
@@ -233,8 +238,8 @@ impl Door {
 }
 
 impl Passage {
-    /// Passage of a client whose certificate a gateway has verified.
-    pub(super) fn at_gateway(origin: Origin) -> Self {
+    /// Passage of a client that a gateway or a relay has let in.
+    pub(super) fn without_door(origin: Origin) -> Self {
         Self { origin, door: None, generation: 0 }
     }
 
@@ -256,7 +261,7 @@ pub(super) async fn in_time<T>(deadline: Instant, work: impl Future<Output = io:
     tokio::time::timeout_at(deadline, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-fn serve(open: OpenConnection, stream: Wire, listener: Arc<str>, deadline: Instant, runtime: &Handle) {
+pub(super) fn serve(open: OpenConnection, stream: Wire, listener: Arc<str>, deadline: Instant, runtime: &Handle) {
     let home = open.threads.as_ref().map(Threads::place);
     let runtime = home.zip(open.threads.as_ref()).map_or(runtime, |(home, threads)| threads.runtime(home)).clone();
     let socket = AcceptedSocket { shared: open, stream, listener, home, is_elsewhere: true, deadline };
@@ -264,7 +269,7 @@ fn serve(open: OpenConnection, stream: Wire, listener: Arc<str>, deadline: Insta
 }
 
 /// Logs why a connection did not pass. A peer that only looks whether the port is open is nothing to report.
-fn log(open: &OpenConnection, listener: &str, refused: &Refused) {
+pub(super) fn log(open: &OpenConnection, listener: &str, refused: &Refused) {
     let (peer, Refused { stage, error }) = (open.peer, refused);
     match error.kind() {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {

@@ -158,7 +158,8 @@ impl Inbound {
     /// tells whether it is the disk's fault.
     #[inline]
     pub(super) fn is_overdue(&mut self, core: &Core, disk_waits: impl Fn() -> bool, context: &mut Context<'_>) -> bool {
-        let is_our_fault = || disk_waits() || self.throttle.is_paused();
+        let has_paused = || core.shared.leadership.has_paused_within(core.shared.config.packet_timeout());
+        let is_our_fault = || disk_waits() || self.throttle.is_paused() || has_paused();
         (self.arrival.is_watching() || !self.buffer.is_empty())
             && !self.has_more()
             && self.arrival.is_overdue(core, &self.buffer, is_our_fault, context)

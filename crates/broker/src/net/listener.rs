@@ -83,7 +83,7 @@ pub(crate) fn serve_from_gateway(
     let Some(mut open) = OpenConnection::admitted(shared, peer.into(), has_socket, has_socket) else { return };
     if let Some(certificate) = certificate {
         let direct = Origin::direct(peer.into(), None, stream.protocol());
-        open.come_through(Passage::at_gateway(Origin { certificate: Some(Arc::new(certificate)), ..direct }));
+        open.come_through(Passage::without_door(Origin { certificate: Some(Arc::new(certificate)), ..direct }));
     }
     serve_admitted(open, Wire::Embedded(stream), peer.into(), listener, home);
 }

@@ -50,15 +50,26 @@ impl ResolvedNames {
     /// A name is unknown.
     pub(crate) fn look_up(listeners: &[Listener]) -> Result<Self, ListenError> {
         let mut names = Self::default();
+        names.extend(listeners)?;
+        Ok(names)
+    }
+
+    /// Looks up the names of further listeners that are not known yet.
+    ///
+    /// # Errors
+    /// A name is unknown.
+    pub(crate) fn extend(&mut self, listeners: &[Listener]) -> Result<(), ListenError> {
         for listener in listeners {
-            if let ListenAddress::Name { host, port } = &listener.address {
+            if let ListenAddress::Name { host, port } = &listener.address
+                && self.addresses(&listener.address).is_err()
+            {
                 let found = (&**host, *port).to_socket_addrs().map_err(|reason| ListenError::new(listener, reason))?;
                 let mut found: Vec<_> = found.collect();
                 found.dedup();
-                names.0.push((listener.address.clone(), found));
+                self.0.push((listener.address.clone(), found));
             }
         }
-        Ok(names)
+        Ok(())
     }
 
     pub(crate) fn addresses(&self, name: &ListenAddress) -> io::Result<Vec<SocketAddr>> {

@@ -32,6 +32,7 @@ mod read_probe;
 mod reason_strings;
 mod reauthentication;
 mod refill;
+mod relayed;
 mod retained;
 mod stream;
 mod tcp_state;
@@ -55,6 +56,8 @@ pub use listening::ListenError;
 pub(crate) use listening::{Acceptor, ListeningSocket, ResolvedNames, check_unix};
 #[cfg(fuzzing)]
 pub use proxy_header::for_fuzzing as read_proxy_header;
+pub use proxy_header::write_v2;
+pub(crate) use relayed::{RelayedListener, serve as serve_relayed};
 pub use tls_error::TlsError;
 pub(crate) use unix_socket::NewRights;
 

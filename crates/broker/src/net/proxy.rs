@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::core::OpenConnection;
 use super::door::{Refused, in_time};
-use super::proxy_header::{self, ProxyError, ProxyHeader};
+use super::proxy_header::{self, ProxyHeader};
 use crate::config::{Listener, ProxyUse};
 use crate::values::{Certificate, Network, Origin, Peer};
 
@@ -90,7 +90,7 @@ impl Proxy {
     ) -> Result<Told, Refused> {
         let refused = |error| Refused { stage: "PROXY header", error };
         let header = in_time(deadline, self.read(origin.socket_peer, stream)).await.map_err(refused)?;
-        let Some(ProxyHeader { peer, server_name, common_name }) = header else { return Ok(Told::Nothing) };
+        let Some(ProxyHeader { peer, server_name, common_name, .. }) = header else { return Ok(Told::Nothing) };
         // The proxy's own connection has no bound.
         if let Some(peer) = peer.map(Peer::Ip) {
             open.belongs_to(peer).map_err(refused)?;
@@ -115,11 +115,7 @@ impl Proxy {
         if !is_proxy {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the peer is not in proxy_from"));
         }
-        let header = proxy_header::read(stream).await.map_err(|error| match error {
-            ProxyError::Connection(error) => error,
-            malformed => io::Error::new(io::ErrorKind::InvalidData, malformed),
-        });
-        header.map(Some)
+        Ok(Some(proxy_header::read(stream).await?))
     }
 }
 

@@ -25,6 +25,8 @@ pub(super) struct ProxyHeader {
     pub(super) server_name: Option<String>,
     /// Common Name of the client's certificate, which the proxy has verified.
     pub(super) common_name: Option<String>,
+    /// Name of the listener at which a node of the cluster has accepted the client. Only relays may tell it.
+    pub(super) listener: Option<String>,
 }
 
 /// Error in a proxy's header, or of its connection.
@@ -37,6 +39,41 @@ pub(super) enum ProxyError {
 }
 
 use ProxyError::Malformed;
+
+impl From<ProxyError> for io::Error {
+    fn from(error: ProxyError) -> Self {
+        match error {
+            ProxyError::Connection(error) => error,
+            malformed @ Malformed(_) => Self::new(io::ErrorKind::InvalidData, malformed),
+        }
+    }
+}
+
+/// Header of version 2 with which a relay passes the connection of `client` on. The client has connected to `server`, an
+/// address of `listener` at the relay.
+pub fn write_v2(client: SocketAddr, server: SocketAddr, listener: &str) -> Vec<u8> {
+    let (family, mut rest) = match (client.ip(), server.ip()) {
+        (IpAddr::V4(client), IpAddr::V4(server)) => (TCP4, [client.octets(), server.octets()].concat()),
+        (client, server) => (TCP6, [v6_octets(client), v6_octets(server)].concat()),
+    };
+    rest.extend([client.port(), server.port()].iter().flat_map(|port| port.to_be_bytes()));
+    // A longer name cannot be that of a listener: the reader refuses the header.
+    let name = &listener.as_bytes()[..listener.len().min(V2_BYTES_MAX)];
+    rest.push(LISTENER);
+    rest.extend((name.len() as u16).to_be_bytes());
+    rest.extend(name);
+    let mut header = [V2_SIGNATURE, &[PROXY, family]].concat();
+    header.extend((rest.len() as u16).to_be_bytes());
+    header.extend(rest);
+    header
+}
+
+fn v6_octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
 
 /// Whether a header may begin with this byte. TLS, MQTT and the methods of a WebSocket upgrade begin with others.
 pub(super) fn begins_header(byte: u8) -> bool {
@@ -147,6 +184,7 @@ fn v2(command: u8, family: u8, rest: &[u8]) -> Result<ProxyHeader, ProxyError> {
         match tlv? {
             (AUTHORITY, name) => header.server_name = Some(text(name)?),
             (SSL, value) => header.common_name = verified_name(value)?,
+            (LISTENER, name) => header.listener = Some(text(name)?),
             _ => {}
         }
     }
@@ -220,6 +258,11 @@ const PROXY: u8 = 0x21;
 const AUTHORITY: u8 = 0x02;
 const SSL: u8 = 0x20;
 const COMMON_NAME: u8 = 0x22;
+/// Of our own, among the types that the specification leaves to applications.
+const LISTENER: u8 = 0xE0;
+/// Address families of TCP.
+const TCP4: u8 = 0x11;
+const TCP6: u8 = 0x21;
 /// Bits of an SSL TLV: the client has shown a certificate in this connection, or in another one of its TLS session.
 const CERTIFICATE_NOW: u8 = 0x02;
 const CERTIFICATE_IN_SESSION: u8 = 0x04;
@@ -242,10 +285,10 @@ mod tests {
         [&[kind], &(value.len() as u16).to_be_bytes()[..], value].concat()
     }
 
-    const TCP4: [u8; 12] = [192, 0, 2, 1, 10, 0, 0, 1, 0x12, 0x34, 7, 91];
+    const ADDRESSES: [u8; 12] = [192, 0, 2, 1, 10, 0, 0, 1, 0x12, 0x34, 7, 91];
 
     fn with_tlvs(tlvs: &[u8]) -> Vec<u8> {
-        header_v2(PROXY, 0x11, &[&TCP4[..], tlvs].concat())
+        header_v2(PROXY, 0x11, &[&ADDRESSES[..], tlvs].concat())
     }
 
     fn certificate(client: u8, verify: u8, name: &[u8]) -> Vec<u8> {
@@ -272,14 +315,15 @@ mod tests {
             (b"PROXY TCP4 192.0.2.1 198.51.100.1 4660 1883\r\n".to_vec(), v4, None, None),
             (b"PROXY TCP6 2001:db8::1 ::1 4660 1883\r\n".to_vec(), Some("[2001:db8::1]:4660"), None, None),
             (header_v2(LOCAL, 0, &[]), None, None, None),
-            (header_v2(LOCAL, 0x11, &[&TCP4[..], &[1, 2]].concat()), None, None, None),
+            (header_v2(LOCAL, 0x11, &[&ADDRESSES[..], &[1, 2]].concat()), None, None, None),
             (header_v2(PROXY, 0, &[]), None, None, None),
-            (header_v2(PROXY, 0x11, &TCP4), v4, None, None),
-            (header_v2(PROXY, 0x12, &TCP4), None, None, None),
+            (header_v2(PROXY, 0x11, &ADDRESSES), v4, None, None),
+            (header_v2(PROXY, 0x12, &ADDRESSES), None, None, None),
             (header_v2(PROXY, 0x21, &v6), Some("[2001:db8::1]:4660"), None, None),
             (header_v2(PROXY, 0x31, &[0; 216]), None, None, None),
             (with_tlvs(&authority), v4, Some("broker.example"), None),
             (with_tlvs(&tlv(4, &[0; 4093])), v4, None, None),
+            (with_tlvs(&tlv(LISTENER, b"outside")), v4, None, None),
             (certificate(CERTIFICATE_NOW | 1, 0, b"alice"), v4, None, Some("alice")),
             (certificate(CERTIFICATE_NOW | 1, 1, b"alice"), v4, None, None),
             (certificate(1, 0, b"alice"), v4, None, None),
@@ -297,6 +341,27 @@ mod tests {
             assert_eq!(header.common_name.as_deref(), common_name, "{bytes:?}");
             assert_eq!(rest, b"\x10\x0e", "{bytes:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn written_header_is_read_back() {
+        for (client, server, family) in [
+            ("192.0.2.1:4660", "10.0.0.1:1883", TCP4),
+            ("[2001:db8::1]:4660", "[::1]:1883", TCP6),
+            ("192.0.2.1:4660", "[::1]:1883", TCP6),
+            ("[::ffff:192.0.2.1]:4660", "[::ffff:10.0.0.1]:1883", TCP6),
+        ] {
+            let client: SocketAddr = client.parse().unwrap();
+            let bytes = write_v2(client, server.parse().unwrap(), "outside");
+            assert_eq!(bytes[13], family);
+            let followed = [&bytes[..], b"\x10"].concat();
+            let (header, rest) = read_all(&followed).await;
+            let header = header.unwrap();
+            assert_eq!((header.peer.unwrap().ip().to_canonical(), rest), (client.ip().to_canonical(), &b"\x10"[..]));
+            assert_eq!((header.peer.unwrap().port(), header.listener.as_deref()), (4660, Some("outside")));
+        }
+        let long = write_v2(([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 2).into(), &"x".repeat(100_000));
+        assert!(matches!(read_all(&long).await.0, Err(Malformed("PROXY header longer than 4 KiB"))));
     }
 
     #[tokio::test]
@@ -333,7 +398,7 @@ mod tests {
             (&header_v2(0x22, 0, &[]), "command"),
             (&header_v2(0x11, 0, &[]), "command"),
             (&header_v2(PROXY, 0x41, &[]), "family"),
-            (&header_v2(PROXY, 0x11, &TCP4[..11]), "cut"),
+            (&header_v2(PROXY, 0x11, &ADDRESSES[..11]), "cut"),
             (&header_v2(PROXY, 0x11, &many_tlvs), "4 KiB"),
             (&with_tlvs(&[4, 0]), "cut TLV"),
             (&with_tlvs(&[4, 0, 2, 0]), "cut TLV"),

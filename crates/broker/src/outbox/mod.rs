@@ -382,6 +382,11 @@ impl Outbox {
         self.wake(state);
     }
 
+    /// Wakes the connection's task, so that it looks at the state of the broker.
+    pub(crate) fn wake_receiver(&self) {
+        self.wake(self.state());
+    }
+
     /// Wakes the receiver's task, which has something to do.
     fn wake(&self, mut state: MutexGuard<'_, State>) {
         self.at_rest.store(false, Ordering::Relaxed);

@@ -21,6 +21,7 @@ pub(crate) async fn run(shared: Arc<BrokerState>) {
             () = wait => {}
             () = queue.earlier() => continue,
         }
+        shared.leadership.held().await;
         let now = Instant::now();
         let mut pauses = Pauses::default();
         while let Some(client) = queue.pop_due(now) {

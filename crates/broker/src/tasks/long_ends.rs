@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
-use crate::lifecycle::{self, BrokerState, Due, LongEnds};
+use crate::lifecycle::{self, BrokerState, Due, Lane, LongEnds};
 use crate::slices::Pauses;
 
 /// Does due work, for as long as the broker runs.
@@ -17,9 +17,10 @@ pub(crate) async fn run(shared: Arc<BrokerState>) {
 
 async fn publish_wills(shared: &BrokerState) {
     let LongEnds { wills, ends } = &shared.long_ends;
+    shared.may_act().await; // publishes the Wills of the last run
     loop {
         let mut pauses = Pauses::default();
-        while let Some(due) = wills.take() {
+        while let Some(due) = next(shared, wills).await {
             // The holder of a lease checks for due work when it gives the lease back.
             if let Some(lease) = due.client.try_lease() {
                 let mut is_over = false;
@@ -38,7 +39,7 @@ async fn end_sessions(shared: &BrokerState) {
     let ends = &shared.long_ends.ends;
     loop {
         let mut pauses = Pauses::default();
-        while let Some(Due { client, done }) = ends.take() {
+        while let Some(Due { client, done }) = next(shared, ends).await {
             if let Some(lease) = client.try_lease() {
                 unless_it_panics(lifecycle::expire(shared, lease, Instant::now(), &mut pauses)).await;
             }
@@ -47,6 +48,12 @@ async fn end_sessions(shared: &BrokerState) {
         }
         ends.added().await;
     }
+}
+
+/// The next session of a lane, once the broker may act.
+async fn next(shared: &BrokerState, lane: &Lane) -> Option<Due> {
+    shared.leadership.held().await;
+    lane.take()
 }
 
 /// Runs `work`. A panic ends only this work, and is logged by the panic hook.

@@ -193,7 +193,7 @@ async fn until_away(client: &Client) {
 #[tokio::test]
 async fn returning_client_overtakes_queued_session_ends() {
     let mut broker = start().await;
-    broker._long_ends.shutdown().await;
+    broker.long_ends.shutdown().await;
     let _nobody_works = broker.parts.shared.long_ends.open();
     let mut watcher = client(&broker, "watcher", None).await;
     send(&mut watcher, &subscribe_to("will")).await;
@@ -239,7 +239,7 @@ async fn disconnect_is_stored_while_session_ends_are_queued() {
     let directory = tempfile::tempdir().unwrap();
     let config = Config { listen: vec![([127, 0, 0, 1], 0).into()], ..Config::default() };
     let mut broker = Broker::builder().config(config).store(directory.path()).start().await.unwrap();
-    broker._long_ends.shutdown().await;
+    broker.long_ends.shutdown().await;
     let _nobody_works = broker.parts.shared.long_ends.open();
     let durable = broker.parts.shared.durable.clone().unwrap();
     let (mut stays, _) = lasting_client(&broker, "stays", None).await;
@@ -261,7 +261,7 @@ async fn disconnect_is_stored_while_session_ends_are_queued() {
 #[tokio::test]
 async fn departed_member_gets_nothing_while_its_end_is_queued() {
     let mut broker = start().await;
-    broker._long_ends.shutdown().await;
+    broker.long_ends.shutdown().await;
     let _nobody_works = broker.parts.shared.long_ends.open();
     let mut leaver = client(&broker, "leaver", Some("will")).await;
     let mut stayer = client(&broker, "stayer", None).await;

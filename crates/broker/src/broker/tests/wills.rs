@@ -111,7 +111,7 @@ fn will_is_stored_again_after_refused_connect() {
     let directory = tempfile::tempdir().unwrap();
     runtime().block_on(async {
         let mut broker = start(directory.path()).await;
-        broker._long_ends.abort_all(); // no task publishes it
+        broker.long_ends.abort_all(); // no task publishes it
         let (shared, now) = (Arc::clone(&broker.parts.shared), Instant::now());
         let durable = shared.durable.clone().unwrap();
         let (mut stream, other_end) = duplex(1024);

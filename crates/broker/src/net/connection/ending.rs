@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use tenbin_codec::{DecodeError, Disconnect, DisconnectProperties, Packet, ReasonCode, Text};
 use tenbin_session::{SessionExpiry, Violation};
+use tokio::io::AsyncWriteExt as _;
 
 use super::ConnectionTask;
 use crate::lifecycle;
@@ -41,9 +42,57 @@ impl<S: Stream> ConnectionTask<S> {
         }
     }
 
+    /// Ends the connection in order, unless the broker is deposed.
+    pub(super) async fn finish(mut self, end: End) {
+        let deposed = self.core.shared.when_deposed();
+        if let Some(server_reference) = self.core.shared.leadership.deposed().cloned() {
+            return self.leave_deposed(server_reference).await;
+        }
+        if let Some(server_reference) = self.core.shared.leadership.fenced() {
+            self.leave_fenced(server_reference).await;
+        }
+        tokio::select! {
+            // First: a deposed broker sends nothing.
+            biased;
+            () = deposed => {}
+            () = self.finish_in_order(end) => {}
+        }
+    }
+
+    /// Sends the client to another server, and closes the socket. The session ends once the broker may act.
+    async fn leave_fenced(&mut self, server_reference: Option<Text>) {
+        let goodbye = async {
+            // As of a deposed broker.
+            if self.core.out.is_empty() {
+                match server_reference {
+                    Some(server) => refer(&mut self.core, ReasonCode::UseAnotherServer, server),
+                    None => self.core.connection.disconnect(ReasonCode::UseAnotherServer, &mut self.core.out),
+                }
+                std::future::poll_fn(|context| self.socket.poll_write(&mut self.core.out, context)).await?;
+            }
+            self.socket.stream().shutdown().await
+        };
+        let _ = tokio::time::timeout(DEPOSED_GOODBYE, goodbye).await;
+    }
+
+    /// Sends the client to another server, and stores nothing: the store may be another node's.
+    async fn leave_deposed(self, server_reference: Option<Text>) {
+        let Self { mut core, socket, inbound, .. } = self;
+        // What is left may begin within a packet, and acknowledges messages: such a client gets nothing more.
+        if !core.out.is_empty() {
+            return;
+        }
+        match server_reference {
+            Some(server) => refer(&mut core, ReasonCode::UseAnotherServer, server),
+            None => core.connection.disconnect(ReasonCode::UseAnotherServer, &mut core.out),
+        }
+        let Core { shared: _shared, out, .. } = core;
+        let _ = tokio::time::timeout(DEPOSED_GOODBYE, Transport { socket, input: inbound.end(), out }.close()).await;
+    }
+
     /// Ends the session before the last packet, so that nothing waits for this client's socket. Earlier packets are
     /// answered before that.
-    pub(super) async fn finish(mut self, end: End) {
+    async fn finish_in_order(mut self, end: End) {
         if end.leaves_client_reading() {
             self.gate.settle(&self.core);
             let _ = tokio::time::timeout(GOODBYE, self.gate.answered(&mut self.core)).await;
@@ -167,6 +216,9 @@ impl<S: Stream> ConnectionTask<S> {
         if matches!(end, End::Closed(_)) && !socket.owes_close() {
             return;
         }
+        if !shared.may_act().await && shared.leadership.deposed().is_some() {
+            return;
+        }
         let _ = tokio::time::timeout(GOODBYE, Transport { socket, input: inbound.end(), out }.close()).await;
     }
 }
@@ -176,12 +228,20 @@ fn has_invalid_filter(violation: &Violation) -> bool {
     matches!(violation, Violation::Decode(DecodeError::TopicFilter | DecodeError::SharedFilter))
 }
 
-/// Sends DISCONNECT with a Server Reference; a client of MQTT 3.1.1 gets neither.
+/// Sends DISCONNECT, with a Server Reference if the client accepts such a large packet. A client of MQTT 3.1.1 gets
+/// neither.
 fn refer(core: &mut Core, reason: ReasonCode, server: Text) {
+    if !core.connection.version().is_v5() {
+        return;
+    }
     let properties = DisconnectProperties { server_reference: Some(server), ..DisconnectProperties::default() };
     let disconnect = Disconnect { reason, properties: Some(Box::new(properties)) };
-    core.connection.write(&Packet::Disconnect(disconnect), Instant::now(), &mut core.out);
+    if !core.connection.write(&Packet::Disconnect(disconnect), Instant::now(), &mut core.out) {
+        core.connection.disconnect(reason, &mut core.out);
+    }
 }
 
 /// How long a client has to read the last packets, and before that the disk to let answers go.
 const GOODBYE: Duration = Duration::from_secs(2);
+/// The same at a deposed broker.
+const DEPOSED_GOODBYE: Duration = Duration::from_millis(500);

@@ -30,6 +30,8 @@
 //! 11. Only if nothing of this is ready: the gate registers for its commit points, the deadline of a partly received
 //!     packet is checked, and buffers go back to the thread.
 //!
+//! A lap begins only while the broker may act. That is looked at again before step 7 and before input is applied.
+//!
 //! `handle` applies: control request, end without answer, re-authentication, overdue packet, input, keep-alive. A control
 //! request that ends the connection drops input of the same lap. Input is applied although a write has failed: the next
 //! write returns the error again.
@@ -37,6 +39,7 @@
 mod ending;
 mod input;
 mod moving;
+mod pause;
 mod rights;
 mod turn;
 
@@ -118,7 +121,9 @@ async fn begin<S: Stream>(socket: Box<AcceptedSocket<S>>) -> Option<ConnectionTa
             }
         }
         None => {
-            transport.close().await;
+            if shared.may_act().await || shared.leadership.deposed().is_none() {
+                transport.close().await;
+            }
             None
         }
     }
@@ -231,7 +236,7 @@ impl<S: Stream> ConnectionTask<S> {
         if self.core.lease.client.outbox.is_in_groups() {
             self.measure_round_trip();
         }
-        self.handle_input(now)?;
+        self.handle_input_if_held(now)?;
         if self.has_panicked() { Err(End::HOOK_PANICKED) } else { Ok(()) }
     }
 
@@ -258,6 +263,9 @@ impl<S: Stream> ConnectionTask<S> {
 
     /// Moves bytes and messages, and gathers all events that are ready: see the module's documentation for the order.
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<Ready>> {
+        if !self.core.shared.leadership.holds() {
+            return self.poll_paused(context);
+        }
         let mut ready = Ready::default();
         if self.core.hooks.is_some() {
             HookSet::forget_panic();
@@ -278,7 +286,7 @@ impl<S: Stream> ConnectionTask<S> {
             self.outbound.poll_refill(&self.core, context);
         }
         self.send(context, quota, room, &mut ready);
-        if ready.progress.sent && ready.control.is_none() && room > 0 {
+        if ready.progress.sent && ready.control.is_none() && room > 0 && self.core.shared.leadership.holds() {
             let written = self.write_at_once(context, &mut ready);
             if ready.input.is_none() {
                 written?;
@@ -356,7 +364,7 @@ impl<S: Stream> ConnectionTask<S> {
             Some(Input::Read(_) | Input::Resumed) => true,
             None => false,
         };
-        let mut turn = if has_input { self.handle_input(now)? } else { Turn::GoesOn };
+        let mut turn = if has_input { self.handle_input_if_held(now)? } else { Turn::GoesOn };
         if ready.progress.more_retained || self.inbound.ends_turn(has_input) {
             turn = Turn::Over;
         }
@@ -368,7 +376,7 @@ impl<S: Stream> ConnectionTask<S> {
             if self.core.lease.client.rights.expires_at().is_some_and(|at| at <= now) {
                 return Err(End::Expired);
             }
-            if self.gate.waits(&self.core) || self.inbound.arrival.is_starved() {
+            if self.has_not_read() {
                 self.core.connection.not_read(now);
             }
             self.core.connection.handle_timeout(now, &mut self.core.out).map_err(End::Violation)?;

@@ -64,6 +64,7 @@ impl PendingClient {
                 MustEnd::Stopping => ReasonCode::ServerUnavailable.into(),
             }),
         };
+        may_act(shared).await?;
         self.check_bans(shared, &client_id, authenticated.identity.user.as_ref())?;
         let report_carriers = shared.connection_settings.report_carriers(&self.listener);
         self.decoder.set_maximum_packet_size(shared.config.packet_bytes_maximum());
@@ -95,6 +96,7 @@ impl PendingClient {
             arrived_at,
         };
         let (mut lease, place) = session::claim(shared, &principal, &beginning, peer).await?;
+        may_act(shared).await?;
         let is_renewed = lease.client.rights.renew(principal);
         // A session with suspended subscriptions may have them again.
         let is_reviewed = !is_renewed
@@ -223,6 +225,14 @@ impl PendingClient {
         let Self { connect, decoder, deadline, .. } = self;
         authentication::authenticate(shared, transport, decoder, connect, request, *deadline).await
     }
+}
+
+/// Waits until the broker may act.
+///
+/// # Errors
+/// It stops.
+pub(super) async fn may_act(shared: &BrokerState) -> Result<(), ReasonCode> {
+    if shared.may_act().await { Ok(()) } else { Err(ReasonCode::ServerUnavailable) }
 }
 
 /// Lets hooks change the CONNACK.

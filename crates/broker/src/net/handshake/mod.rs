@@ -55,6 +55,7 @@ pub(super) async fn accept<S: Stream>(
     let mut decoder = Decoder::server(shared.config.connect_packet_bytes_maximum());
     decoder.set_user_properties_maximum(shared.config.user_properties_maximum());
     decoder.set_filters_maximum(shared.config.filters_decoded_maximum());
+    let deadline = wait_for_lease(open, deadline).await?;
     let connect = tokio::select! {
         connect = tokio::time::timeout_at(deadline, read_connect(shared, transport, &mut decoder, peer)) => connect,
         end = open.must_end() => {
@@ -113,6 +114,36 @@ pub(super) async fn accept<S: Stream>(
         }
     }
 }
+
+/// Waits until the broker may act. Returns the deadline of CONNECT, to which a pause does not count; `None`: the connection
+/// has to end.
+async fn wait_for_lease(open: &OpenConnection, deadline: tokio::time::Instant) -> Option<tokio::time::Instant> {
+    if open.leadership.holds() {
+        return open.may_act().await.then_some(deadline);
+    }
+    if open.leadership.fenced().is_some() {
+        return None;
+    }
+    tokio::select! {
+        may_act = open.may_act() => {
+            may_act.then(|| deadline.max(tokio::time::Instant::now() + open.config.connect_timeout()))
+        }
+        end = open.must_end() => {
+            if end == MustEnd::Evicted {
+                open.makes_room();
+            }
+            None
+        }
+        // A takeover is over by then. The client had better try another server.
+        () = tokio::time::sleep(LEASE_PATIENCE) => {
+            tracing::debug!(peer = %open.peer, "closing a connection: this node may not act");
+            None
+        }
+    }
+}
+
+/// How long a new connection waits until the broker may act.
+const LEASE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(3);
 
 enum NoConnect {
     Decode(DecodeError),

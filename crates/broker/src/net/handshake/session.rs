@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use tenbin_codec::{ReasonCode, Text};
 use tenbin_session::{Restored, Session};
 
+use super::establish::may_act;
 use crate::auth::{Principal, Standing};
 use crate::durable::{CommitPoint, Ended, UnderWay};
 use crate::lifecycle::{self, Beginning, Begun, BrokerState, NotBegun};
@@ -31,6 +32,7 @@ pub(super) async fn claim(
         match claimed {
             Ok(Claimed::Ours(lease)) => return Ok((lease, place)),
             Ok(Claimed::ToEnd(lease)) => {
+                may_act(shared).await?; // to publish its Will
                 let now = Instant::now();
                 // Displace no session for a user removed in between.
                 if shared.access.standing(principal) != Standing::Current {
