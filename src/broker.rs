@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+#[cfg(feature = "cluster")]
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -13,11 +15,15 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use tenbin_broker::Administration;
 use tenbin_broker::config::{ListenAddress, Transport};
 use tenbin_broker::session_administration::{GroupWithoutRule, groups_without_rule_at_start};
-use tenbin_broker::{Broker, Config, ConfigCheck, ConfigError, LogLimiter, Policy, StartError, raise_descriptor_limit};
+use tenbin_broker::{
+    Broker, BrokerBuilder, Config, ConfigCheck, ConfigError, LogLimiter, Policy, StartError, raise_descriptor_limit,
+};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use tracing::Level;
 
+#[cfg(feature = "cluster")]
+use crate::cluster::node;
 use crate::listeners::{self, AllListeners};
 use crate::logging::{self, LogFormat, LogLevel};
 use crate::service_manager;
@@ -102,6 +108,10 @@ pub(crate) enum BrokerError {
     Check(String),
     #[error("{0}")]
     Io(#[from] io::Error),
+    /// The node of a cluster cannot begin.
+    #[cfg(feature = "cluster")]
+    #[error("{0}")]
+    Node(String),
 }
 
 pub(crate) fn run(arguments: &BrokerArgs) -> Result<(), BrokerError> {
@@ -250,27 +260,14 @@ async fn serve(
     log_limiter: Arc<LogLimiter>,
     log_level: Arc<LogLevel>,
 ) -> Result<(), BrokerError> {
+    #[cfg(feature = "cluster")]
+    if config.cluster.is_on() {
+        return serve_as_node(config, arguments, log_limiter, log_level).await;
+    }
     let mut hangup = signal(SignalKind::hangup())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let threads = arguments.threads.map_or_else(available, NonZeroUsize::get);
-    let directory = config.store.directory.clone();
-    let gateways = AllListeners::new(&config, threads);
-    let (sn, http) = (gateways.sn.clone(), gateways.http.clone());
-    let mut builder = Broker::builder().gateways(gateways).config(config).threads(threads).log_limiter(log_limiter);
-    if !directory.as_os_str().is_empty() {
-        builder = builder.store(directory);
-    }
-    #[cfg(feature = "admin")]
-    {
-        let again = arguments.clone();
-        let mut administration =
-            Administration::default().log(move |level, client, span| log_level.set(level, client, span));
-        if arguments.config.is_some() {
-            administration = administration.configuration(move || again.configuration_again());
-        }
-        builder = builder.admin(administration);
-    }
+    let (builder, AllListeners { sn, http }) = builder(config, arguments, log_limiter, log_level);
     let broker = builder.start().await?;
     for address in broker.listening() {
         writeln!(
@@ -325,6 +322,95 @@ async fn serve(
         load_reports = metrics.load_reports,
         "stopped"
     );
+    Ok(())
+}
+
+/// The builder of a broker with this configuration, and its gateways.
+fn builder(
+    config: Config,
+    arguments: &BrokerArgs,
+    log_limiter: Arc<LogLimiter>,
+    log_level: Arc<LogLevel>,
+) -> (BrokerBuilder, AllListeners) {
+    let threads = arguments.threads.map_or_else(available, NonZeroUsize::get);
+    let directory = config.store.directory.clone();
+    let gateways = AllListeners::new(&config, threads);
+    let given = gateways.clone();
+    let mut builder = Broker::builder().gateways(gateways).config(config).threads(threads).log_limiter(log_limiter);
+    if !directory.as_os_str().is_empty() {
+        builder = builder.store(directory);
+    }
+    #[cfg(feature = "admin")]
+    {
+        let again = arguments.clone();
+        let mut administration =
+            Administration::default().log(move |level, client, span| log_level.set(level, client, span));
+        if arguments.config.is_some() {
+            administration = administration.configuration(move || again.configuration_again());
+        }
+        builder = builder.admin(administration);
+    }
+    (builder, given)
+}
+
+/// Serves clients as a node of a cluster, until SIGINT or SIGTERM.
+#[cfg(feature = "cluster")]
+async fn serve_as_node(
+    config: Config,
+    arguments: &BrokerArgs,
+    log_limiter: Arc<LogLimiter>,
+    log_level: Arc<LogLevel>,
+) -> Result<(), BrokerError> {
+    let mut hangup = signal(SignalKind::hangup())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let (last, again) = (Mutex::new(config.clone()), arguments.clone());
+    let make = move || {
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another leader may have been reloaded since this node has started.
+        if again.config.is_some() {
+            match again.configuration_again() {
+                Ok(newer) => *last = Config { cluster: last.cluster.clone(), store: last.store.clone(), ..newer },
+                Err(error) => {
+                    tracing::error!(%error, "cannot read the configuration again: beginning with the last one")
+                }
+            }
+        }
+        builder(last.clone(), &again, Arc::clone(&log_limiter), Arc::clone(&log_level)).0
+    };
+    let node = node::start(config.clone(), Arc::new(make), tokio::runtime::Handle::current()).await;
+    let mut node = node.map_err(BrokerError::Node)?;
+    let own = config.cluster.own().map_or("", |node| &node.name);
+    for address in node.addresses() {
+        writeln!(
+            io::stdout(),
+            "tenbin {} listening on {address} (MQTT 5.0 and 3.1.1, node {own} of cluster {})",
+            env!("CARGO_PKG_VERSION"),
+            config.cluster.name,
+        )?;
+    }
+    let mut watchdog = service_manager::watchdog();
+    service_manager::ready("serving clients as a node of a cluster");
+    let signal = loop {
+        tokio::select! {
+            _ = interrupt.recv() => break "SIGINT",
+            _ = terminate.recv() => break "SIGTERM",
+            _ = hangup.recv() => match node.broker() {
+                Some(broker) => {
+                    let arguments = arguments.clone();
+                    drop(tokio::task::spawn_blocking(move || reload(&broker, &arguments)));
+                }
+                None => tracing::info!("nothing to reload: this node does not lead"),
+            },
+            () = service_manager::next(&mut watchdog) => service_manager::alive(),
+            () = node.ended() => return Err(BrokerError::Node("the node has ended".to_owned())),
+        }
+    };
+    service_manager::stopping();
+    tracing::info!(signal, "stopping");
+    node.stop();
+    node.ended().await;
+    tracing::info!("stopped");
     Ok(())
 }
 

@@ -4,6 +4,8 @@
 #[cfg(feature = "admin")]
 mod admin;
 mod broker;
+#[cfg(feature = "cluster")]
+mod cluster;
 mod gateway;
 mod listeners;
 mod logging;
@@ -43,6 +45,10 @@ enum Command {
     /// data directory while it runs.
     #[cfg(feature = "admin")]
     Admin(admin::AdminArgs),
+    /// Runs, shows and changes clusters: several nodes as one broker, of which one takes over when another is lost.
+    #[cfg(feature = "cluster")]
+    #[command(subcommand)]
+    Cluster(cluster::ClusterCommand),
     /// Writes password files.
     Passwd(passwd::PasswdArgs),
     /// Inspects a data directory, and removes sessions from it.
@@ -109,6 +115,8 @@ fn main() -> ExitCode {
         Command::Gateway(arguments) => gateway::run(&arguments).map_err(|error| error.to_string()),
         #[cfg(feature = "admin")]
         Command::Admin(arguments) => admin::run(arguments).map_err(|error| error.to_string()),
+        #[cfg(feature = "cluster")]
+        Command::Cluster(command) => cluster::run(command).map_err(|error| error.to_string()),
         Command::Passwd(arguments) => passwd::run(&arguments).map_err(|error| error.to_string()),
         Command::Store(command) => return store::run(&command),
         Command::Sessions(command) => return sessions::run(command),

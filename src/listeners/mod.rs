@@ -14,7 +14,7 @@ pub(crate) use http::HttpListeners;
 pub(crate) use sn::{SnListeners, overlap};
 
 /// Opens the listeners of MQTT-SN and HTTP.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct AllListeners {
     pub(crate) sn: SnListeners,
     pub(crate) http: HttpListeners,
