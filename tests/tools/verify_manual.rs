@@ -47,11 +47,16 @@ fn instead(line: &str, directory: &Path) -> Option<(String, String)> {
         return if is_there { None } else { skipped("its run was only planned") };
     }
     let ["tenbin-verify", "run", file, ..] = words[..] else { return None };
-    let plan = format!("tenbin-verify plan {file}");
+    let variants: Vec<_> = words.windows(2).filter(|pair| pair[0] == "--variant").map(|pair| pair[1]).collect();
+    let chosen: String = variants.iter().map(|variant| format!(" --variant {variant}")).collect();
+    let plan = format!("tenbin-verify plan {file}{chosen}");
     // Variables ahead of the command are prerequisites too.
     let variables = line.split("tenbin-verify").next().unwrap_or_default();
     let check = shell(&format!("{variables} tenbin-verify check {file}"), directory);
-    if text(&check).contains("cannot run here") {
+    let is_chosen = |line: &str| {
+        variants.is_empty() || variants.iter().any(|variant| line.contains(&format!(", variant {variant}: ")))
+    };
+    if text(&check).lines().any(|line| line.contains("cannot run here") && is_chosen(line)) {
         return Some((plan, text(&check)));
     }
     let plans = shell(&format!("{plan} --json"), directory).stdout;

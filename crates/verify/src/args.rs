@@ -30,6 +30,9 @@ pub enum Command {
     /// Print the name of the leading instance, or nothing while there is none
     #[command(hide = true)]
     Probe(ProbeArgs),
+    /// Print the status of a node of a pair or cluster
+    #[command(hide = true)]
+    Status(StatusArgs),
     /// Load processes of faults
     #[command(hide = true)]
     Burden(BurdenArgs),
@@ -60,6 +63,19 @@ pub struct AwaitPortArgs {
     /// Want the answer to a CONNECT packet of MQTT too
     #[arg(long)]
     pub mqtt: bool,
+    /// Want `GET /health` to say that the server is healthy
+    #[arg(long, conflicts_with = "mqtt")]
+    pub health: bool,
+}
+
+/// Arguments of `status`.
+#[derive(Debug, Clone, Args)]
+pub struct StatusArgs {
+    /// Unix socket of the node
+    pub socket: PathBuf,
+    /// Ask once for each line of the standard input, and print "-" for a node that does not answer
+    #[arg(long)]
+    pub stream: bool,
 }
 
 /// Arguments of `burden`.
@@ -94,6 +110,15 @@ pub struct FileArgs {
     /// Seed of all random choices: targets, starts, lost packets [default: the file's, or 1]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
+
+    /// Give a key of the file another value, as measure.time=120 or actions.kill.times=5; may be given several times
+    #[arg(long, value_name = "PATH=VALUE", value_parser = setting)]
+    pub set: Vec<(String, String)>,
+}
+
+fn setting(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once('=').map(|(path, value)| (path.trim().to_owned(), value.trim().to_owned()));
+    parts.filter(|(path, _)| !path.is_empty()).ok_or_else(|| "give PATH=VALUE, as measure.time=120".to_owned())
 }
 
 /// Arguments of `plan`.
@@ -201,6 +226,16 @@ mod tests {
 
     fn parse(line: &str) -> Result<Command, clap::Error> {
         All::try_parse_from(std::iter::once("verify").chain(line.split_whitespace())).map(|all| all.command)
+    }
+
+    #[test]
+    fn keys_of_a_file_get_other_values() {
+        let Ok(Command::Plan(plan)) = parse("plan a --set measure.time=9 --set systems.b.environment=") else {
+            panic!()
+        };
+        let wanted = [("measure.time", "9"), ("systems.b.environment", "")];
+        assert_eq!(plan.file.set, wanted.map(|(path, value)| (path.to_owned(), value.to_owned())));
+        assert!(parse("plan a --set measure.time").is_err() && parse("plan a --set =9").is_err());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::Setup;
 #[cfg(target_os = "linux")]
 use crate::args::NodeArgs;
-use crate::args::{AwaitPortArgs, CheckArgs, Command, PlanArgs, ProbeArgs, ReportArgs};
+use crate::args::{AwaitPortArgs, CheckArgs, Command, PlanArgs, ProbeArgs, ReportArgs, StatusArgs};
 use crate::configs;
 use crate::error::{Error, hint};
 use crate::files::read;
@@ -14,6 +14,7 @@ use crate::groups::Group;
 use crate::leader;
 use crate::library;
 use crate::plan::{Need, Plan, missing, need_of_runtime, support};
+use crate::probe::{Answer, answers};
 use crate::template::{FAULTS, RUNTIMES, Runtime, Template, suggestion};
 
 /// Runs a command, with its output to `out`; returns the exit code.
@@ -40,9 +41,16 @@ pub fn run(command: &Command, setup: &Setup, out: &mut dyn Write) -> Result<u8, 
         Command::Node(args) => crate::runtime::nodes::serve(args.silence.duration()).map_err(Error::Node)?,
         #[cfg(not(target_os = "linux"))]
         Command::Restore(_) | Command::Guard(_) | Command::Relay(_) | Command::Node(_) => {}
-        Command::AwaitPort(AwaitPortArgs { address, mqtt }) => {
-            return Ok(u8::from(!crate::probe::answers(address, *mqtt)));
+        Command::AwaitPort(AwaitPortArgs { address, mqtt, health }) => {
+            return Ok(u8::from(!answers(address, Answer::of(*mqtt, *health))));
         }
+        Command::Status(StatusArgs { socket, stream: true }) => {
+            crate::status::serve(socket, io::stdin().lock(), out)?;
+        }
+        Command::Status(StatusArgs { socket, stream: false }) => match crate::status::ask(socket) {
+            Ok(line) => write!(out, "{line}")?,
+            Err(_) => return Ok(1),
+        },
         Command::Burden(args) => crate::burden::run(args)?,
         Command::Agent(args) => {
             tenbin_loadgen::run_to(tenbin_loadgen::Command::Agent(args.clone()), &setup.drivers, out)
@@ -146,7 +154,10 @@ mod tests {
 
     fn plan(file: &str, variant: &[&str], json: bool) -> Result<String, Error> {
         let variant = variant.iter().map(|&name| name.to_owned()).collect();
-        output(&Command::Plan(PlanArgs { file: FileArgs { files: vec![file.into()], variant, seed: Some(9) }, json }))
+        output(&Command::Plan(PlanArgs {
+            file: FileArgs { files: vec![file.into()], variant, seed: Some(9), set: Vec::new() },
+            json,
+        }))
     }
 
     #[test]

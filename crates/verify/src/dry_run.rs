@@ -136,6 +136,9 @@ pub(crate) fn client_text(client: &Client) -> String {
         }
         Role::Subscriber => format!("{} subscriber{plural} at {doors}", client.entry.count),
     };
+    if let Some(role) = client.entry.begins_at {
+        text += &format!(", the {} first", role.name());
+    }
     if let Some(qos) = client.entry.qos {
         text += &format!(", QoS {qos}");
     }
@@ -255,7 +258,8 @@ fn timeline(plan: &Plan) -> Vec<(Time, String)> {
         let after = action.after.as_ref().map_or(String::new(), |(other, pause)| {
             if pause.ns() > 0 { format!(" (begins {pause} after {other})") } else { format!(" (begins after {other})") }
         });
-        lines.push((action.at, format!("{}{}: {}{after}", action.name, number(action), action.change)));
+        let wait = action.wait_for.map_or(String::new(), |wait_for| format!(", once copies is {}", wait_for.copies));
+        lines.push((action.at, format!("{}{}: {}{after}{wait}", action.name, number(action), action.change)));
         if let Some(undo) = &action.undo {
             let end = match action.duration {
                 Some(duration) => action.at.plus(duration),
@@ -311,6 +315,17 @@ mod tests {
         dry_run(&Plan::new(&Template::read("t.yaml", text).unwrap()[0], None).unwrap(), &mut shown).unwrap();
         let shown = String::from_utf8(shown).unwrap();
         assert!(shown.contains("readable by this user only, with TZ, TENBIN_CONFIGS, TENBIN_RESULTS"), "{shown}");
+    }
+
+    #[test]
+    fn a_dry_run_shows_the_condition_of_a_fault() {
+        let ready = library::find("leader-kill").unwrap();
+        let templates = Template::read("leader-kill", ready.text).unwrap();
+        let pair = templates.iter().find(|template| template.variant == "tenbin-pair").unwrap();
+        let mut shown = Vec::new();
+        dry_run(&Plan::new(pair, None).unwrap(), &mut shown).unwrap();
+        let shown = String::from_utf8(shown).unwrap();
+        assert!(shown.contains("processes of role:leader (when it begins), once copies is 2"), "{shown}");
     }
 
     #[test]

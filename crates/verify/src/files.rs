@@ -18,7 +18,8 @@ impl FileArgs {
         let mut unknown = self.variant.clone();
         let mut known = Vec::new();
         for path in &self.files {
-            for template in read(path)? {
+            let templates = Template::read_with(&path.display().to_string(), &text(path)?, &self.set)?;
+            for template in templates {
                 known.push(template.variant.clone());
                 if !self.variant.is_empty() && !self.variant.contains(&template.variant) {
                     continue;

@@ -15,6 +15,8 @@ pub enum Kind {
     Jetstream,
     /// This project's broker.
     Tenbin,
+    /// etcd, which names the leader of a pair or cluster of Tenbin.
+    Etcd,
     /// Eclipse Mosquitto.
     Mosquitto,
     /// RabbitMQ with its MQTT plug-in.
@@ -48,12 +50,36 @@ impl Protocol {
     }
 }
 
+/// Form of a system of several brokers of Tenbin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Two nodes; etcd on a third machine is their witness.
+    Pair,
+    /// Three nodes or more.
+    Cluster,
+}
+
+/// Names of all modes in templates.
+pub(crate) const MODES: [(&str, Mode); 2] = [("pair", Mode::Pair), ("cluster", Mode::Cluster)];
+
+impl Mode {
+    /// Fewest and most nodes. Fewest is the default.
+    pub(crate) const fn nodes(self) -> (u32, u32) {
+        match self {
+            Self::Pair => (2, 2),
+            Self::Cluster => (3, 9),
+        }
+    }
+}
+
 /// Names of all kinds in templates.
-pub(crate) const KINDS: [(&str, Kind); 8] = [
+pub(crate) const KINDS: [(&str, Kind); 9] = [
     ("kafka", Kind::Kafka),
     ("nats", Kind::Nats),
     ("jetstream", Kind::Jetstream),
     ("tenbin", Kind::Tenbin),
+    ("etcd", Kind::Etcd),
     ("mosquitto", Kind::Mosquitto),
     ("rabbitmq", Kind::Rabbitmq),
     ("mqtt", Kind::Mqtt),
@@ -81,7 +107,7 @@ impl Kind {
             Self::Nats => Protocol::Nats,
             Self::Jetstream => Protocol::Jetstream,
             Self::Tenbin | Self::Mosquitto | Self::Rabbitmq | Self::Mqtt => Protocol::Mqtt,
-            Self::Command => Protocol::Command,
+            Self::Command | Self::Etcd => Protocol::Command,
         }
     }
 
@@ -91,6 +117,7 @@ impl Kind {
             Protocol::Kafka => 9092,
             Protocol::Nats | Protocol::Jetstream => 4222,
             Protocol::Mqtt => 1883,
+            Protocol::Command if matches!(self, Self::Etcd) => 2379,
             Protocol::Command => 7000,
         }
     }
@@ -101,7 +128,9 @@ impl Kind {
             Self::Kafka => Some(9093),
             Self::Nats | Self::Jetstream => Some(6222),
             Self::Rabbitmq => Some(25672),
-            Self::Tenbin | Self::Mosquitto | Self::Mqtt | Self::Command => None,
+            Self::Tenbin => Some(7883),
+            Self::Etcd => Some(2380),
+            Self::Mosquitto | Self::Mqtt | Self::Command => None,
         }
     }
 
@@ -111,6 +140,7 @@ impl Kind {
             Self::Kafka => Some("java"),
             Self::Nats | Self::Jetstream => Some("nats-server"),
             Self::Tenbin => Some("tenbin"),
+            Self::Etcd => Some("etcd"),
             Self::Mosquitto => Some("mosquitto"),
             Self::Rabbitmq => Some("rabbitmq-server"),
             Self::Mqtt | Self::Command => None,
@@ -119,15 +149,16 @@ impl Kind {
 
     /// True if its program is linked statically, so that libfaketime cannot change its clock.
     pub const fn is_static(self) -> bool {
-        matches!(self, Self::Nats | Self::Jetstream)
+        matches!(self, Self::Nats | Self::Jetstream | Self::Etcd)
     }
 
     /// True if the tool can ask which instance leads.
     pub const fn has_leader(self) -> bool {
-        matches!(self, Self::Kafka | Self::Jetstream)
+        matches!(self, Self::Kafka | Self::Jetstream | Self::Tenbin)
     }
 
     /// True if several of its instances form one system. The user's own program may do so; the tool only passes `{peers}`.
+    /// Instances of Tenbin do so with a [`Mode`].
     pub const fn forms_cluster(self) -> bool {
         !matches!(self, Self::Tenbin | Self::Mosquitto)
     }

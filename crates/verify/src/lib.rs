@@ -33,6 +33,7 @@ pub mod results;
 mod rng;
 mod run;
 mod runtime;
+mod status;
 mod systems;
 pub mod template;
 pub mod units;

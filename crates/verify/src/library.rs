@@ -16,13 +16,16 @@ macro_rules! ready {
 pub(crate) const EXPECTED: &str = include_str!("../../../verifications/expected.toml");
 
 /// All of them, in the order of `tenbin-verify list`.
-pub(crate) const ALL: [Ready; 20] = ready![
+pub(crate) const ALL: [Ready; 23] = ready![
     "kill-qos1",
     "kill-qos1-others",
     "kill-qos2",
     "power-cut",
     "leader-kill",
     "leader-pause",
+    "stale-leader",
+    "witness-lost",
+    "failovers",
     "slow-receiver",
     "partition-minority",
     "partition-one-way",

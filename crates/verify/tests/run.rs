@@ -70,7 +70,7 @@ fn run(file: &Path, out: &Path) -> (u8, String) {
 }
 
 fn run_and(file: &Path, out: &Path, record: bool) -> (u8, String) {
-    let file = FileArgs { files: vec![file.to_owned()], variant: Vec::new(), seed: Some(5) };
+    let file = FileArgs { files: vec![file.to_owned()], variant: Vec::new(), seed: Some(5), set: Vec::new() };
     let args = RunArgs { file, out: Some(out.to_owned()), repeat: None, record, allow_hosts: Vec::new() };
     let mut printed = Vec::new();
     let code = tenbin_verify::run(&Command::Run(args), &setup(), &mut printed).expect("files");

@@ -129,6 +129,9 @@ pub struct Publishers {
     pub in_flight: u16,
     /// Which broker each publisher connects to.
     pub spread: Spread,
+    /// Keep Alive of MQTT in seconds, 0 for none; `None` for the one of [`ConnectionOptions`].
+    #[serde(default)]
+    pub keep_alive: Option<u16>,
 }
 
 impl Publishers {
@@ -147,6 +150,7 @@ impl Publishers {
             pace: Pace::Unlimited,
             in_flight: 100,
             spread: Spread::InTurns,
+            keep_alive: None,
         }
     }
 }
@@ -218,6 +222,9 @@ pub struct Audience {
     pub work: Option<Work>,
     /// Members that read slowly; `None` for none. Only without `work`.
     pub slow: Option<Slow>,
+    /// Keep Alive of MQTT in seconds, 0 for none; `None` for the one of [`ConnectionOptions`]. Only without `work`.
+    #[serde(default)]
+    pub keep_alive: Option<u16>,
 }
 
 impl Audience {
@@ -232,6 +239,7 @@ impl Audience {
             spread: Spread::InTurns,
             work: None,
             slow: None,
+            keep_alive: None,
         }
     }
 }

@@ -126,6 +126,7 @@ fn publishers(args: &LoadArgs, conf: &Conf) -> Result<Publishers, LoadgenError> 
         pace: pace(args, conf, count)?,
         in_flight: args.in_flight.unwrap_or(if conf.is_given { 1 } else { 100 }),
         spread: Spread::InTurns,
+        keep_alive: None,
     })
 }
 
@@ -179,7 +180,17 @@ fn audiences(args: &LoadArgs, conf: &Conf) -> Result<Vec<Audience>, LoadgenError
             let name = if filters.len() > 1 { format!("{name} {filter}") } else { name.to_owned() };
             let (filter, share, work, slow) =
                 (filter.clone(), share.clone(), work.clone(), args.slow.map(Slow::last_member));
-            audiences.push(Audience { name, count, filter, share, qos, spread: Spread::InTurns, work, slow });
+            audiences.push(Audience {
+                name,
+                count,
+                filter,
+                share,
+                qos,
+                spread: Spread::InTurns,
+                work,
+                slow,
+                keep_alive: None,
+            });
         }
     }
     Ok(audiences)

@@ -54,6 +54,25 @@ fn connect_says_what_the_plan_says() {
 }
 
 #[test]
+fn an_audience_has_a_keep_alive_of_its_own() {
+    let (_, keep_alive) = run(
+        |plan| {
+            plan.connection.keep_alive = 600;
+            plan.publishers.count = 0;
+            plan.audiences = vec![Audience { keep_alive: Some(33), ..audience(1) }];
+            plan.schedule.subscriber_timeout = std::time::Duration::from_millis(1);
+        },
+        |listener| {
+            let (mut subscriber, connect) = Peer::welcome(&listener, success());
+            subscriber.answer_subscribe(ReasonCode::GrantedQoS1);
+            subscriber.rest();
+            connect.keep_alive
+        },
+    );
+    assert_eq!(keep_alive, 33);
+}
+
+#[test]
 fn refusal_in_connack_or_suback_is_named() {
     let refuse = |plan: fn(&mut Plan), connack: ConnAck, suback: Option<ReasonCode>| {
         let (outcome, ()) = run(plan, |listener| {

@@ -43,6 +43,8 @@ figures! {
     Unconfirmed "unconfirmed" Count "messages neither acknowledged nor refused",
     Refused "refused" Count "messages that the system refused",
     Reconnects "reconnects" Count "lost connections that were established again",
+    LeaderChanges "leader_changes" Count "times that another node took the lead; of Tenbin with a mode",
+    TwoLeaders "two_leaders" Count "times that a node led although another one led later; of Tenbin with a mode",
     Unavailable "unavailable" Time "longest time in which nothing due was acknowledged",
     Recovered "recovered" Time "from the fault's end until rate, backlog and p99 are as before",
     SentMessages "sent_messages" Messages "messages sent, a second",

@@ -2,6 +2,7 @@
 
 pub mod assertion;
 pub mod figure;
+pub mod leaders;
 pub mod measured;
 pub mod recovery;
 pub mod windows;

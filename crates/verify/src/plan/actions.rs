@@ -5,7 +5,7 @@ use super::times::Begins;
 use super::{PlannedAction, PlannedPhase, PlannedTargets, Selection};
 use crate::judge::windows::{Effect, windows};
 use crate::rng::Rng;
-use crate::template::{self, Action, Member, Target, Targets, Template};
+use crate::template::{self, Action, Fault, Member, Target, Targets, Template};
 use crate::units::Time;
 
 /// Phases of the run, by the times at which faults begin and end.
@@ -35,8 +35,8 @@ pub(super) fn actions(template: &Template, begins: &[Begins], members: &[Member]
     for (action, begins) in template.actions.iter().zip(begins) {
         for (index, &at) in begins.at.iter().enumerate() {
             let repetition = index as u32 + 1;
-            let targets = targets(action, repetition, members, seed);
-            let (change, undo) = describe(&action.fault, &targets, action.duration.is_some());
+            let (fault, targets) = drawn(action, repetition, targets(action, repetition, members, seed), seed);
+            let (change, undo) = describe(&fault, &targets, action.duration.is_some());
             let after = match &action.start {
                 template::Start::After(other, pause) => Some((other.clone(), *pause)),
                 _ => None,
@@ -46,8 +46,9 @@ pub(super) fn actions(template: &Template, begins: &[Begins], members: &[Member]
                 repetition,
                 at,
                 after,
-                duration: action.duration,
-                fault: action.fault.clone(),
+                wait_for: action.wait_for,
+                duration: duration(action, repetition, seed),
+                fault,
                 targets,
                 change,
                 undo,
@@ -56,6 +57,28 @@ pub(super) fn actions(template: &Template, begins: &[Begins], members: &[Member]
     }
     all.sort_by_key(|action| action.at);
     all
+}
+
+/// Fault and targets of a repetition, with the seed's choice for a failover.
+fn drawn(action: &Action, repetition: u32, targets: PlannedTargets, seed: u64) -> (Fault, PlannedTargets) {
+    let PlannedTargets::Members(members) = &targets else { return (action.fault.clone(), targets) };
+    if action.fault != Fault::Failover {
+        return (action.fault.clone(), targets);
+    }
+    let cut_off = || PlannedTargets::Links { from: Some(members.clone()), to: None, both: true };
+    match Rng::new(seed, &format!("fault of {} {repetition}", action.name)).below(3) {
+        0 => (Fault::Kill, targets),
+        1 => (Fault::Pause, targets),
+        _ => (Fault::NetPartition, cut_off()),
+    }
+}
+
+/// How long a repetition lasts, in whole milliseconds if the seed draws it.
+fn duration(action: &Action, repetition: u32, seed: u64) -> Option<Time> {
+    let (Some(from), Some(to)) = (action.duration_from, action.duration) else { return action.duration };
+    let range = to.minus(from).ns() / 1_000_000;
+    let ms = Rng::new(seed, &format!("duration of {} {repetition}", action.name)).below(range + 1);
+    Some(from.plus(Time::from_ns(ms * 1_000_000)))
 }
 
 fn targets(action: &Action, repetition: u32, members: &[Member], seed: u64) -> PlannedTargets {

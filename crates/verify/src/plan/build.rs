@@ -24,6 +24,7 @@ pub(super) fn plan(template: &Template, seed: Option<u64>) -> Result<Plan, Mista
         template.clients.iter().filter_map(|c| client(template, c, &instances, &mut complaints)).collect();
     check_load(template, &clients, &mut complaints);
     check_runtime(template, &mut complaints);
+    check_agreement(template, &mut complaints);
     let mut needs = need_of_runtime(template.base.runtime);
     for action in &template.actions {
         check_targets(template, action, &members, &mut complaints);
@@ -149,12 +150,15 @@ fn instances(template: &Template, machines: &[Machine]) -> Vec<Instance> {
                 StartBy::External(address) if is_shared => address.clone(),
                 _ => format!("{host}:{port}"),
             };
-            let peer = system.kind.peer_port().map(|port| if is_shared { base + 1 } else { port });
+            // A broker that is alone has no peers.
+            let peer = system.kind.peer_port().filter(|_| system.kind != Kind::Tenbin || system.mode.is_some());
+            let peer = peer.map(|port| if is_shared { base + 1 } else { port });
             all.push(Instance {
                 machine: name.clone(),
                 system: system.name.clone(),
                 number,
                 kind: system.kind,
+                mode: system.mode,
                 start: system.start.clone(),
                 ready: system.ready.clone(),
                 door,
@@ -175,6 +179,8 @@ fn instances(template: &Template, machines: &[Machine]) -> Vec<Instance> {
             instance.peers = others.filter_map(|(_, peer)| peer.clone()).collect();
         }
     }
+    // Brokers read the record in etcd at their start.
+    all.sort_by_key(|instance| instance.kind != Kind::Etcd);
     all
 }
 
@@ -226,6 +232,14 @@ fn client(
             client.place,
             format!("{} speaks to {}, whose protocol is unknown", client.name, client.to),
             "add \"command:\" with a client program, or \"kind:\" to the system".to_owned(),
+        );
+    }
+    let can_lead = template.systems.iter().any(|system| system.name == first.system && can_lead(system));
+    if client.begins_at.is_some() && (!can_lead || protocol != Protocol::Mqtt) {
+        complaints.add(
+            client.place,
+            format!("{} begins at a role, and {} has no such instances for clients of MQTT", client.name, client.to),
+            "remove begins_at".to_owned(),
         );
     }
     let is_mqtt = matches!(protocol, Protocol::Mqtt | Protocol::Command);
@@ -333,6 +347,22 @@ fn check_runtime(template: &Template, complaints: &mut Complaints) {
     }
 }
 
+/// A pair or cluster needs an engine that names its leader.
+fn check_agreement(template: &Template, complaints: &mut Complaints) {
+    let has_etcd = template.systems.iter().any(|system| system.kind == Kind::Etcd);
+    let has_own = |system: &System| {
+        let is_set = |key: &str| system.config.iter().any(|(known, _)| known == key);
+        is_set("cluster.agreement") || is_set("cluster.etcd") || system.start != StartBy::Kind
+    };
+    for system in template.systems.iter().filter(|system| system.mode.is_some() && !has_own(system) && !has_etcd) {
+        complaints.add(
+            system.place,
+            format!("{} is a pair or cluster without etcd", system.name),
+            "add \"witness: { kind: etcd }\" to systems".to_owned(),
+        );
+    }
+}
+
 /// A container has its filesystem and its libraries from elsewhere.
 fn check_containers(template: &Template, action: &Action, members: &[Member], complaints: &mut Complaints) {
     let lacks = match action.fault {
@@ -353,7 +383,14 @@ fn check_containers(template: &Template, action: &Action, members: &[Member], co
 
 fn check_targets(template: &Template, action: &Action, members: &[Member], complaints: &mut Complaints) {
     let nodes: Vec<_> = template.base.nodes.iter().map(|(name, _)| name.clone()).collect();
-    let can_lead = |system: &System| system.probe.is_some() || system.replicas > 1 && system.kind.has_leader();
+    let tells_copies = |system: &System| system.mode.is_some() && system.start == StartBy::Kind;
+    if action.wait_for.is_some() && !template.systems.iter().any(tells_copies) {
+        complaints.add(
+            action.place,
+            format!("action {:?}: no system here tells its number of copies", action.name),
+            "remove wait_for, or verify Tenbin with a mode".to_owned(),
+        );
+    }
     for target in action.all_targets() {
         target.check(members, &nodes, action.place, complaints);
         if target.has_roles() && !template.systems.iter().any(can_lead) {
@@ -415,6 +452,11 @@ fn check_support(
     }
 }
 
+/// True if the tool can ask which instance of `system` leads.
+fn can_lead(system: &System) -> bool {
+    system.probe.is_some() || system.replicas > 1 && system.kind.has_leader()
+}
+
 /// True if a target of `action` may include an instance of `system`.
 fn may_hit(action: &Action, system: &System, members: &[Member]) -> bool {
     let is_own = |name: &str| {
@@ -424,7 +466,8 @@ fn may_hit(action: &Action, system: &System, members: &[Member]) -> bool {
         target.atoms().any(|atom| match atom {
             Atom::Name(name) => is_own(name),
             Atom::Node(node) => system.placing.node.as_ref() == Some(node),
-            Atom::Role(_) | Atom::Random(_) | Atom::Majority | Atom::Minority => true,
+            Atom::Role(_) => can_lead(system),
+            Atom::Site(_) | Atom::Random(_) | Atom::Majority | Atom::Minority => true,
             Atom::Publishers | Atom::Subscribers => false,
         })
     };

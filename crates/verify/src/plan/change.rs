@@ -17,6 +17,9 @@ pub(super) fn describe(fault: &Fault, targets: &PlannedTargets, lasts: bool) -> 
             Some(format!("start {on} again and wait until it is ready")),
         ),
         Fault::Pause => (format!("send SIGSTOP to all processes of {on}"), Some(format!("send SIGCONT to {on}"))),
+        Fault::Failover => {
+            (format!("kill or pause {on}, or cut its links"), Some("start, continue or join it again".to_owned()))
+        }
         Fault::NetDelay { delay, jitter } => {
             let jitter = if jitter.ns() > 0 { format!(" ± {jitter}") } else { String::new() };
             link(format!("delay frames {on} by {delay}{jitter}"), &on)

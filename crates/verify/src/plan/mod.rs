@@ -22,10 +22,11 @@ use tenbin_kit::programs::Program;
 
 use crate::judge::assertion::Assertion;
 use crate::judge::windows::Phase;
-use crate::kind::{Kind, Protocol};
+use crate::kind::{Kind, Mode, Protocol};
 use crate::rng::Rng;
 use crate::template::{
     self, Expect, Fault, InstanceRole, Measure, Member, Mistakes, Ready, Runtime, StartBy, Target, Template, Topic,
+    WaitFor,
 };
 use crate::units::{Size, Time};
 
@@ -127,6 +128,9 @@ pub struct Instance {
     pub machine: String,
     /// Kind of the system.
     pub kind: Kind,
+    /// Form of several brokers of Tenbin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
     /// How it is started.
     pub start: StartBy,
     /// Condition of readiness; `None` for the kind's own.
@@ -198,6 +202,9 @@ pub struct PlannedAction {
     pub at: Time,
     /// Action whose actual end this one waits for, and the time between; `at` is then an estimate.
     pub after: Option<(String, Time)>,
+    /// Condition that delays its begin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_for: Option<WaitFor>,
     /// How long it lasts; `None` to the end of the measurement, or for good.
     pub duration: Option<Time>,
     /// The fault.

@@ -42,7 +42,7 @@ pub enum Need {
 pub fn support(fault: &Fault, runtime: Runtime, kind: Option<Kind>) -> Result<Vec<Need>, String> {
     let program = |name: &str| Need::Program(name.to_owned());
     let name = fault.name();
-    if runtime == Runtime::Processes && name.starts_with("net.") {
+    if runtime == Runtime::Processes && (name.starts_with("net.") || *fault == Fault::Failover) {
         return Err(format!(
             "runtime processes has no network to break, so {name} is not supported; use runtime: namespaces"
         ));

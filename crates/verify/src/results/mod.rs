@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 
 pub use events::{Event, EventLog, Happening};
-pub(crate) use samples::{InstanceSample, LinkSample, MACHINE, Sample, SocketSample, read as read_samples};
+pub(crate) use samples::{InstanceSample, LinkSample, MACHINE, RoleSample, Sample, SocketSample, read as read_samples};
 pub(crate) use seconds::{Details, Row, read as read_seconds, write as write_seconds};
 pub use verdict::{PhaseTime, RunVerdict, VariantVerdict, Verdict};
 

@@ -122,6 +122,21 @@ sample! {
     }
 }
 
+sample! {
+    /// Status of a node, from the moment at which it first answered so.
+    RoleSample {
+        /// Seconds after the warm-up.
+        at: f64,
+        name: String,
+        /// Its role; "silent" for a node that does not answer.
+        role: String,
+        leader: String,
+        epoch: u64,
+        copies: u32,
+        serving: bool,
+    }
+}
+
 /// Name in `instances.csv` of the machine that all processes of a run share. No instance has a blank in its name.
 pub(crate) const MACHINE: &str = "this machine";
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tenbin_loadgen::run::RunClock;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -34,7 +35,8 @@ pub(crate) struct Faults<'p> {
     reports: Receiver<Report>,
     reporter: Sender<Report>,
     log: EventLog<File>,
-    is_ending: bool,
+    /// True when no action may begin any more.
+    is_ending: Arc<AtomicBool>,
     not_undone: Vec<String>,
     failed: Vec<String>,
 }
@@ -53,7 +55,7 @@ impl<'p> Faults<'p> {
             reports,
             reporter,
             log: EventLog::new(file),
-            is_ending: false,
+            is_ending: Arc::default(),
             not_undone: Vec::new(),
             failed: Vec::new(),
         };
@@ -76,7 +78,7 @@ impl<'p> Faults<'p> {
             self.take(report);
         }
         let now = self.at(self.clock.now_ns());
-        let Some(now) = now.filter(|_| !self.is_ending) else { return };
+        let Some(now) = now.filter(|_| !self.is_ending()) else { return };
         for step in self.schedule.due(now) {
             match step {
                 Step::Begin(number) => self.begin(number),
@@ -87,7 +89,7 @@ impl<'p> Faults<'p> {
 
     /// Lets no action begin any more, and undoes those in effect.
     pub(crate) fn end_all(&mut self) {
-        self.is_ending = true;
+        self.is_ending.store(true, Ordering::Relaxed);
         let now = self.at(self.clock.now_ns()).unwrap_or_default();
         for number in self.schedule.end_all(now) {
             self.end(number);
@@ -106,11 +108,12 @@ impl<'p> Faults<'p> {
 
     fn begin(&self, number: usize) {
         let (stage, action, clock) = (Arc::clone(&self.stage), self.actions[number].clone(), self.clock);
-        let reporter = self.reporter.clone();
+        let (reporter, is_ending) = (self.reporter.clone(), Arc::clone(&self.is_ending));
         tokio::task::spawn_blocking(move || {
             // The receiver is gone only after the run.
             let tell = |report| drop(reporter.blocking_send(report));
-            let made = fault::resolve(&stage, &action).and_then(|targets| {
+            let waited = action.wait_for.map_or(Ok(()), |wait_for| stage.await_copies(wait_for.copies, &is_ending));
+            let made = waited.and_then(|()| fault::resolve(&stage, &action)).and_then(|targets| {
                 tell(Report::Resolved(number, clock.now_ns(), targets.names()));
                 fault::begin(&stage, &action, &targets)
             });
@@ -144,7 +147,7 @@ impl<'p> Faults<'p> {
                 self.note(number, at_ns, Happening::Begun);
                 self.undos.insert(number, undo);
                 self.schedule.begun(number, self.at(at_ns).unwrap_or_default());
-                if self.is_ending && !self.schedule.is_idle() {
+                if self.is_ending() && !self.schedule.is_idle() {
                     self.end_all();
                 }
             }
@@ -163,6 +166,10 @@ impl<'p> Faults<'p> {
                 self.schedule.over(number, self.at(at_ns).unwrap_or_default());
             }
         }
+    }
+
+    fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Relaxed)
     }
 
     fn at(&self, at_ns: u64) -> Option<Time> {

@@ -1,6 +1,6 @@
 //! The load of a run, as a plan of the load generator.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use tenbin_loadgen::run::{
@@ -9,7 +9,7 @@ use tenbin_loadgen::run::{
 
 use crate::kind::Protocol;
 use crate::plan::{Client, Plan};
-use crate::template::{Acks, Role, StartBy};
+use crate::template::{Acks, InstanceRole, Role, StartBy};
 use crate::units::{Rate, Time};
 use tenbin_loadgen::drivers;
 
@@ -54,12 +54,14 @@ pub(crate) fn load(plan: &Plan, maximum: Option<f64>) -> Result<LoadPlan, String
         pace,
         in_flight,
         spread: spread(publisher),
+        keep_alive: keep_alive(publisher),
         ..Publishers::new(publisher.entry.count, topic)
     };
     let audience = |client: &&Client| Audience {
         qos: qos(client),
         share: client.entry.group.clone(),
         spread: spread(client),
+        keep_alive: keep_alive(client),
         slow: client.entry.slow.map(|rate| Slow {
             members: client.entry.count,
             rate,
@@ -80,9 +82,44 @@ pub(crate) fn load(plan: &Plan, maximum: Option<f64>) -> Result<LoadPlan, String
     load.connection.version = publisher.entry.version.unwrap_or(Version::V5);
     load.connection.session_expiry =
         plan.clients.iter().filter_map(|c| c.entry.session_expiry).max().map(Time::duration);
-    let keep_alive = plan.clients.iter().filter_map(|client| client.entry.keep_alive).min().unwrap_or_default();
-    load.connection.keep_alive = keep_alive.secs().ceil() as u16;
+    // An entry without a Keep Alive has the shortest one of the file.
+    load.connection.keep_alive = plan.clients.iter().filter_map(keep_alive).filter(|time| *time > 0).min().unwrap_or(0);
     Ok(load)
+}
+
+/// Lets clients that begin at a role begin at the instance that has it among `roles`.
+///
+/// # Errors
+/// No instance has the role.
+pub(crate) fn begin_at(load: &mut LoadPlan, plan: &Plan, roles: &HashMap<String, InstanceRole>) -> Result<(), String> {
+    let brokers = load.brokers.iter().map(|broker| broker.name.clone()).collect::<Vec<_>>();
+    let spread = |client: &Client| -> Result<Option<Spread>, String> {
+        let Some(role) = client.entry.begins_at else { return Ok(None) };
+        let has_role = |door: &String| {
+            let instance = plan.instances.iter().find(|instance| instance.door == *door);
+            client.doors.contains(door) && instance.is_some_and(|instance| roles.get(&instance.name) == Some(&role))
+        };
+        let at = brokers.iter().position(has_role);
+        let at =
+            at.ok_or_else(|| format!("{} begins at role {}, which no instance has", client.entry.name, role.name()))?;
+        Ok(Some(Spread::Broker(at as u16)))
+    };
+    for client in &plan.clients {
+        let Some(spread) = spread(client)? else { continue };
+        match client.entry.role {
+            Role::Publisher => load.publishers.spread = spread,
+            Role::Subscriber => {
+                let own = load.audiences.iter_mut().filter(|audience| audience.name == client.entry.name);
+                own.for_each(|audience| audience.spread = spread);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Keep Alive of an entry in seconds, 0 for none; `None` if the entry has no such key.
+fn keep_alive(client: &Client) -> Option<u16> {
+    client.entry.keep_alive.map(|time| time.secs().ceil() as u16)
 }
 
 /// Protocol of a client, as the load generator names it.
@@ -205,6 +242,31 @@ mod tests {
         let load = load(&plan(&text.replace("RATE", "5")), None).unwrap();
         assert_eq!((load.audiences.len(), load.publishers.qos, load.audiences[0].qos), (1, 1, 1));
         assert_eq!(load.connection.session_expiry, Some(Duration::from_secs(3600)));
+    }
+
+    #[test]
+    fn entries_have_their_own_keep_alive_or_the_shortest() {
+        let text = "systems:\n  b: { kind: tenbin }\n  p: { publishes_to: b, keep_alive: 0 }\n  s: { subscribes_to: b, keep_alive: 2 }\n  t: { subscribes_to: b }";
+        let load = load(&plan(text), None).unwrap();
+        let audiences: Vec<_> = load.audiences.iter().map(|audience| audience.keep_alive).collect();
+        assert_eq!((load.connection.keep_alive, load.publishers.keep_alive), (2, Some(0)));
+        assert_eq!(audiences, [Some(2), None]);
+    }
+
+    #[test]
+    fn clients_begin_at_the_instance_with_their_role() {
+        let text = "systems:\n  b: { kind: tenbin, mode: cluster }\n  w: { kind: etcd }\n  p: { publishes_to: b, begins_at: leader }\n  s: { subscribes_to: b, begins_at: spare }\n  t: { subscribes_to: b }";
+        let plan = plan(text);
+        let mut load = load(&plan, None).unwrap();
+        let roles = [("b-2", InstanceRole::Leader), ("b-1", InstanceRole::Follower), ("b-3", InstanceRole::Spare)];
+        let mut roles = roles.map(|(name, role)| (name.to_owned(), role)).into();
+        begin_at(&mut load, &plan, &roles).unwrap();
+        let spreads: Vec<_> = load.audiences.iter().map(|audience| audience.spread).collect();
+        assert_eq!(load.publishers.spread, Spread::Broker(1));
+        assert_eq!(spreads, [Spread::Broker(2), Spread::InTurns]);
+        roles.remove("b-3");
+        let missing = begin_at(&mut load, &plan, &roles).unwrap_err();
+        assert_eq!(missing, "s begins at role spare, which no instance has");
     }
 
     #[test]

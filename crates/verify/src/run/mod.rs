@@ -9,10 +9,12 @@ mod faults;
 mod load;
 mod measured;
 mod one;
+mod roles;
 mod sampler;
 mod schedule;
 mod stage;
 mod steady;
+mod watch;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;

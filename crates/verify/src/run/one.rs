@@ -16,7 +16,9 @@ use super::measured::Measured;
 use super::sampler::Sampler;
 use super::stage::Stage;
 use super::steady::Steady;
+use super::watch::{Watch, Watched};
 use crate::judge::figure::Figure;
+use crate::judge::leaders;
 use crate::judge::measured::{Figures, Measurements as _};
 use crate::judge::windows::{Phase, windows};
 use crate::line::Line;
@@ -125,12 +127,18 @@ async fn with_systems(
         // Messages of the closed loop must not count as messages of the run.
         load.tag = load.tag.wrapping_add(1);
     }
+    if plan.clients.iter().any(|client| client.entry.begins_at.is_some()) {
+        let asked = Arc::clone(stage);
+        let roles = tokio::task::spawn_blocking(move || asked.roles()).await;
+        load::begin_at(&mut load, plan, &roles.map_err(|error| error.to_string()).flatten()?)?;
+    }
     let path = place.directory.join("events.jsonl");
     let file = File::create(&path).map_err(|error| format!("cannot create {}: {error}", path.display()))?;
     let agents = agents(setup, plan, stage)?;
     let mut running = RunningLoad::prepare(&load, &setup.drivers, agents).await.map_err(text)?;
     let mut faults = Faults::new(plan, Arc::clone(stage), running.clock(), file);
     let sampler = Sampler::start(Arc::clone(stage), place.directory, running.clock())?;
+    let watch = Watch::start(stage, running.clock());
     let course = course(plan, place, stage, &mut running, &mut faults, &sampler, &mut notes).await;
     faults.end_all();
     // The clients are closed only after the undos, as a paused one cannot hand over its results.
@@ -143,6 +151,8 @@ async fn with_systems(
     }
     let samples = tokio::task::spawn_blocking(move || sampler.finish()).await;
     notes.extend(samples.map_err(|error| error.to_string())?);
+    let watched = tokio::task::spawn_blocking(move || watch.finish()).await.map_err(|error| error.to_string())?;
+    notes.extend(watched.note());
     let course = match course {
         Ok(course) => course,
         Err(error) => {
@@ -152,7 +162,7 @@ async fn with_systems(
         }
     };
     let finished = running.finish().await.map_err(text)?;
-    verdict(plan, place, course, faults, finished, notes)
+    verdict(plan, place, course, faults, finished, &watched, notes)
 }
 
 /// Times of a run, by its clock.
@@ -276,6 +286,7 @@ fn verdict(
     course: Course,
     faults: Faults<'_>,
     finished: Finished,
+    watched: &Watched,
     mut notes: Vec<String>,
 ) -> Result<RunVerdict, String> {
     // On one host all clocks are the same.
@@ -294,7 +305,8 @@ fn verdict(
     let measured = Measured::of(finished, course.start_ns, course.origin_ns, has_losses);
     let effects = Event::effects(&events, course.end);
     let windows = windows(&effects, plan.measure.before, course.end);
-    let figures = Figures::of(&measured, &windows);
+    let mut figures = Figures::of(&measured, &windows);
+    leaders::add(&mut figures, &watched.led(course.origin_ns), &windows);
     // A system that takes nothing also loses nothing; that must not pass.
     let is_vacuous = figures.get(&Phase::Whole, Figure::PublishedMessages) == Some(0.0);
     let mut verdict = RunVerdict::new(place.number, plan.seed, &windows, figures, &plan.assertions);
@@ -309,6 +321,7 @@ fn verdict(
         }
     };
     results::write_seconds(&place.directory.join("seconds.csv"), measured.seconds(), measured.details())
+        .and_then(|()| watched.write(place.directory, course.origin_ns))
         .map_err(|error| format!("cannot write the results: {error}"))?;
     Ok(verdict)
 }

@@ -94,9 +94,19 @@ impl<'p> Schedule<'p> {
         self.states.iter().all(|state| matches!(state, State::Waiting | State::Over(_)))
     }
 
+    /// States of the earlier repetitions of an action.
+    fn earlier(&self, number: usize) -> impl Iterator<Item = State> {
+        let action = &self.actions[number];
+        let is_earlier = |other: &&PlannedAction| other.name == action.name && other.repetition < action.repetition;
+        self.actions.iter().zip(&self.states).filter(move |(other, _)| is_earlier(other)).map(|(_, state)| *state)
+    }
+
     /// When an action begins: at its time, or after the actual end of another one. `None` before that is known.
     fn begin(&self, number: usize) -> Option<Time> {
         let action = &self.actions[number];
+        if action.wait_for.is_some() && self.earlier(number).any(|state| !matches!(state, State::Over(_))) {
+            return None;
+        }
         let Some((other, pause)) = &action.after else { return Some(action.at) };
         let all = 0..self.actions.len();
         let repetitions =
@@ -157,6 +167,21 @@ mod tests {
         assert_eq!(schedule.due(secs(44.0)), [Step::Begin(1)]);
         schedule.begun(1, secs(44.0));
         assert!(schedule.is_idle(), "a kill without a duration has no end");
+    }
+
+    #[test]
+    fn repetitions_that_wait_for_copies_never_overlap() {
+        let text = "systems: { b: { kind: tenbin, mode: pair }, w: { kind: etcd }, p: { publishes_to: b } }\n\
+                    actions: [ { fault: kill, target: b-1, start: 20, duration: 2, every: 4s, times: 2, wait_for: copies 2 } ]\n";
+        let templates = Template::read("t.yaml", text).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        let plan = Plan::new(&templates[0], None).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        let mut schedule = Schedule::new(&plan);
+        assert_eq!(schedule.due(secs(20.0)), [Step::Begin(0)]);
+        schedule.begun(0, secs(23.0));
+        assert_eq!(schedule.due(secs(24.0)), [], "the first one waited");
+        assert_eq!(schedule.due(secs(25.0)), [Step::End(0)]);
+        schedule.over(0, secs(25.5));
+        assert_eq!(schedule.due(secs(25.5)), [Step::Begin(1)]);
     }
 
     #[test]

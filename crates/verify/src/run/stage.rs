@@ -3,17 +3,19 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::line::Line;
+use crate::kind::Kind;
 use crate::plan::{Client, ConfigFile, Instance, Plan};
+use crate::probe::Answer;
 use crate::runtime::{Proc, World};
 use crate::systems::{self, Place, ReadyWhen, Startup};
-use crate::template::{Fault, InstanceRole, Runtime, StartBy};
+use crate::template::{Fault, Runtime, StartBy};
 use crate::variables;
 use tenbin_loadgen::drivers;
 
@@ -62,13 +64,17 @@ impl Stage {
     }
 
     /// Starts all instances, and waits until each is ready. Instances of one system start together, as they need each
-    /// other.
+    /// other. Those of etcd are ready before others start.
     pub(crate) fn start_all(&self) -> Result<(), String> {
-        let instances = self.plan.instances.iter().filter(|instance| is_started(instance)).collect::<Vec<_>>();
-        for instance in &instances {
-            self.launch(instance)?;
+        let instances = self.plan.instances.iter().filter(|instance| is_started(instance));
+        let (etcd, others): (Vec<_>, Vec<_>) = instances.partition(|instance| instance.kind == Kind::Etcd);
+        for instances in [etcd, others] {
+            for instance in &instances {
+                self.launch(instance)?;
+            }
+            instances.iter().try_for_each(|instance| self.wait_until_ready(&instance.name))?;
         }
-        instances.iter().try_for_each(|instance| self.wait_until_ready(&instance.name))
+        Ok(())
     }
 
     /// Starts instances again, and waits until each is ready.
@@ -172,48 +178,6 @@ impl Stage {
         ended
     }
 
-    /// Roles of all instances whose system tells its leader.
-    pub(crate) fn roles(&self) -> Result<HashMap<String, InstanceRole>, String> {
-        let mut roles = HashMap::new();
-        let mut systems = self.plan.instances.iter().map(|instance| &instance.system).collect::<Vec<_>>();
-        systems.dedup();
-        for system in systems {
-            let instances: Vec<_> = self.plan.instances.iter().filter(|instance| &instance.system == system).collect();
-            let Some(leader) = self.leader(&instances)? else { continue };
-            for instance in instances {
-                let role = if instance.name == leader { InstanceRole::Leader } else { InstanceRole::Follower };
-                roles.insert(instance.name.clone(), role);
-            }
-        }
-        Ok(roles)
-    }
-
-    /// Name of the leader of a system; `None` if it has no probe.
-    fn leader(&self, instances: &[&Instance]) -> Result<Option<String>, String> {
-        let [first, ..] = instances else { return Ok(None) };
-        let own = first.probe.clone().map(Line::shell);
-        let system = match (&own, &first.start) {
-            (None, StartBy::Kind) => Some(systems::system(first.kind)?),
-            _ => None,
-        };
-        let mut reason = String::new();
-        // An instance that is away or paused cannot answer; another one can.
-        for instance in instances {
-            let programs = self.world.programs(&instance.machine);
-            let output = match (&own, system.and_then(|system| system.probe(instances, &programs))) {
-                (Some(own), _) => self.world.exec(&instance.machine, own)?,
-                (None, Some(line)) => self.world.exec_beside(&instance.machine, &line)?,
-                (None, None) => return Ok(None),
-            };
-            let name = output.stdout.trim();
-            if output.is_success && instances.iter().any(|instance| instance.name == name) {
-                return Ok(Some(name.to_owned()));
-            }
-            reason = format!("{name} {}", output.stderr.trim());
-        }
-        Err(format!("cannot find the leader of {}: {}", first.system, reason.trim()))
-    }
-
     fn launch(&self, instance: &Instance) -> Result<(), String> {
         let known = self.lock().get_mut(&instance.name).and_then(|running| running.startup.take());
         let startup = match known {
@@ -235,6 +199,9 @@ impl Stage {
         let all = self.plan.instances.iter().filter(|other| other.system == instance.system).collect::<Vec<_>>();
         let (files, results) = self.directories(&instance.name)?;
         let (data, programs) = (self.world.data(&instance.machine), self.world.programs(&instance.machine));
+        let machine = self.plan.machines.iter().find(|machine| machine.name == instance.machine);
+        let is_etcd = |instance: &&Instance| instance.kind == Kind::Etcd;
+        let etcd: Vec<_> = self.plan.instances.iter().filter(is_etcd).map(|etcd| etcd.door.clone()).collect();
         let place = Place {
             instance,
             all: &all,
@@ -243,6 +210,8 @@ impl Stage {
             results: &results,
             data: &data,
             tenbin: &programs.tenbin,
+            address: machine.map_or(Ipv4Addr::LOCALHOST.into(), |machine| machine.address),
+            etcd: &etcd,
         };
         let mut startup = systems::startup(&place)?;
         let skews = |action: &crate::plan::PlannedAction| matches!(action.fault, Fault::ClockSkew { .. });
@@ -326,8 +295,9 @@ impl Stage {
 
     fn is_ready(&self, instance: &Instance, ready: &ReadyWhen) -> Result<bool, String> {
         match ready {
-            ReadyWhen::Port(port) => self.answers(instance, *port, false),
-            ReadyWhen::Mqtt(port) => self.answers(instance, *port, true),
+            ReadyWhen::Port(port) => self.answers(instance, *port, Answer::Connection),
+            ReadyWhen::Mqtt(port) => self.answers(instance, *port, Answer::Mqtt),
+            ReadyWhen::Health(port) => self.answers(instance, *port, Answer::Health),
             ReadyWhen::Line(text) => {
                 let log = fs::read(self.log(&instance.name)).unwrap_or_default();
                 let from = self.lock().get(&instance.name).map_or(0, |running| running.said_before) as usize;
@@ -338,15 +308,20 @@ impl Stage {
         }
     }
 
-    /// True if a port of the instance's machine accepts connections, and with `mqtt` answers as a broker.
-    fn answers(&self, instance: &Instance, port: u16, mqtt: bool) -> Result<bool, String> {
+    /// True if a port of the instance's machine answers as it is `wanted`.
+    fn answers(&self, instance: &Instance, port: u16, wanted: Answer) -> Result<bool, String> {
         let address = format!("127.0.0.1:{port}");
-        if self.world.listen() == "127.0.0.1" {
-            return Ok(crate::probe::answers(&address, mqtt));
+        if self.is_on_loopback() {
+            return Ok(crate::probe::answers(&address, wanted));
         }
-        let arguments = ["await-port", &address].into_iter().chain(mqtt.then_some("--mqtt"));
+        let arguments = ["await-port", &address].into_iter().chain(wanted.option());
         let line = self.world.programs(&instance.machine).verify(arguments);
         Ok(self.world.exec_beside(&instance.machine, &line)?.is_success)
+    }
+
+    /// True if all instances are processes of this machine.
+    pub(crate) fn is_on_loopback(&self) -> bool {
+        self.world.listen() == "127.0.0.1"
     }
 
     pub(crate) fn instance(&self, name: &str) -> Result<&Instance, String> {

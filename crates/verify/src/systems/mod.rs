@@ -2,6 +2,7 @@
 //!
 //! A kind is a [`System`]. To add a kind, implement it in a new module and name it in [`system`].
 
+mod etcd;
 mod kafka;
 mod mosquitto;
 mod nats;
@@ -13,6 +14,7 @@ mod tenbin;
 #[cfg(test)]
 mod tests;
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use crate::docker;
@@ -36,6 +38,12 @@ pub(crate) trait System: Sync {
         let _ = (instances, programs);
         None
     }
+
+    /// Unix socket at which an instance tells its role, where its data is in `data`. `None` if it has none.
+    fn status_socket(&self, instance: &Instance, data: &Path) -> Option<PathBuf> {
+        let _ = (instance, data);
+        None
+    }
 }
 
 /// Where an instance runs.
@@ -54,6 +62,10 @@ pub(crate) struct Place<'a> {
     pub(crate) data: &'a Path,
     /// The broker of this project.
     pub(crate) tenbin: &'a Path,
+    /// Address of its machine.
+    pub(crate) address: IpAddr,
+    /// Addresses for clients of all instances of etcd in the plan.
+    pub(crate) etcd: &'a [String],
 }
 
 impl Place<'_> {
@@ -96,6 +108,8 @@ pub(crate) enum ReadyWhen {
     Port(u16),
     /// It answers a CONNECT packet of MQTT at this port of its machine. A broker may listen before it has its state.
     Mqtt(u16),
+    /// `GET /health` at this port of its machine says that it is healthy.
+    Health(u16),
     /// Its output has a line with this text.
     Line(String),
     /// This command ends with exit code 0. It is started again until then.
@@ -111,6 +125,7 @@ pub(crate) fn system(kind: Kind) -> Result<&'static dyn System, String> {
         Kind::Tenbin => Ok(&tenbin::Tenbin),
         Kind::Mosquitto => Ok(&mosquitto::Mosquitto),
         Kind::Mqtt | Kind::Command => Ok(&program::Program),
+        Kind::Etcd => Ok(&etcd::Etcd),
         Kind::Kafka => Ok(&kafka::Kafka),
         Kind::Nats => Ok(&nats::Nats),
         Kind::Jetstream => Ok(&nats::Jetstream),

@@ -89,6 +89,8 @@ impl Started {
             results: &results,
             data: &data,
             tenbin: &tenbin,
+            address: std::net::Ipv4Addr::LOCALHOST.into(),
+            etcd: &[],
         };
         let startup = startup(&place)?;
         if is_first {
@@ -159,6 +161,12 @@ fn wait(name: &str, ready: &ReadyWhen, said: &mpsc::Receiver<String>) {
         ReadyWhen::Port(port) | ReadyWhen::Mqtt(port) => {
             while TcpStream::connect(("127.0.0.1", *port)).is_err() {
                 assert!(Instant::now() < until, "{name} does not listen: {:#?}", said.try_iter().collect::<Vec<_>>());
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+        ReadyWhen::Health(port) => {
+            while !crate::probe::answers(&format!("127.0.0.1:{port}"), crate::probe::Answer::Health) {
+                assert!(Instant::now() < until, "{name} is not healthy: {:#?}", said.try_iter().collect::<Vec<_>>());
                 std::thread::sleep(Duration::from_millis(50));
             }
         }

@@ -1,7 +1,11 @@
 //! This project's broker.
 
-use super::{Place, ReadyWhen, Startup, System};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use super::{Place, ReadyWhen, Startup, System, port};
 use crate::line::Line;
+use crate::plan::Instance;
 
 /// This project's broker, with its defaults and the template's settings.
 pub(super) struct Tenbin;
@@ -9,11 +13,14 @@ pub(super) struct Tenbin;
 impl System for Tenbin {
     fn startup(&self, place: &Place<'_>) -> Result<Startup, String> {
         // Dotted keys stay valid ahead of all tables, in any order.
-        let settings: String =
-            place.instance.config.iter().map(|(key, value)| format!("{key} = {}\n", toml(value))).collect();
+        let own = place.instance.config.iter().map(|(key, value)| (key.clone(), toml(value)));
+        let of_cluster = cluster(place).into_iter().map(|(key, value)| (format!("cluster.{key}"), value));
+        let is_given = |key: &str| place.instance.config.iter().any(|(given, _)| given == key);
+        let settings = of_cluster.filter(|(key, _)| !is_given(key)).chain(own);
+        let settings: String = settings.map(|(key, value)| format!("{key} = {value}\n")).collect();
         let config = place.files.join("tenbin.toml");
         let address = format!("{}:{}", place.listen, place.port());
-        let path = |path: &std::path::Path| path.display().to_string();
+        let path = |path: &Path| path.display().to_string();
         let mut arguments =
             vec!["broker".to_owned(), "--listen".to_owned(), address, "--data".to_owned(), path(place.data)];
         // The broker refuses a configuration without any key.
@@ -25,6 +32,36 @@ impl System for Tenbin {
             prepare: Vec::new(),
             ready: ReadyWhen::Mqtt(place.port()),
         })
+    }
+
+    fn status_socket(&self, instance: &Instance, data: &Path) -> Option<PathBuf> {
+        instance.mode.map(|_| data.join("cluster.sock"))
+    }
+}
+
+/// Keys of the table `cluster` with their values in TOML; none for a broker that is alone.
+fn cluster(place: &Place<'_>) -> Vec<(&'static str, String)> {
+    let Place { instance, all, address, .. } = place;
+    let Some(peer) = instance.peer.as_deref().filter(|_| instance.mode.is_some()) else { return Vec::new() };
+    let list = |texts: Vec<String>| format!("[{}]", texts.join(", "));
+    let text = |text: &str| format!("{text:?}");
+    let nodes = all.iter().filter_map(|one| Some(text(&format!("{}={}", one.name, one.peer.as_deref()?))));
+    vec![
+        ("name", text(&instance.system)),
+        ("node", text(&instance.name)),
+        ("nodes", list(nodes.collect())),
+        ("listen", text(&format!("{address}:{}", port(peer)))),
+        ("plain_from", list(vec![text("127.0.0.0/8"), text(&network(*address))])),
+        ("agreement", text("etcd")),
+        ("etcd", list(place.etcd.iter().map(|door| text(&format!("http://{door}"))).collect())),
+    ]
+}
+
+/// The network of all machines of a run with this address.
+fn network(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(address) => format!("{}.{}.0.0/16", address.octets()[0], address.octets()[1]),
+        IpAddr::V6(address) => format!("{address}/128"),
     }
 }
 
@@ -38,6 +75,32 @@ fn toml(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Plan;
+    use crate::template::Template;
+
+    /// The configuration of the second node, as text.
+    fn config(mode: &str, more: &str) -> String {
+        let text = format!(
+            "systems: {{ b: {{ kind: tenbin, mode: {mode}, {more} }}, w: {{ kind: etcd }}, p: {{ publishes_to: b }} }}"
+        );
+        let plan = Plan::new(&Template::read("t.yaml", &text).unwrap()[0], None).unwrap();
+        let all: Vec<_> = plan.instances.iter().filter(|instance| instance.system == "b").collect();
+        let place = Place {
+            instance: all[1],
+            all: &all,
+            listen: "0.0.0.0",
+            files: Path::new("/files"),
+            results: Path::new("/results"),
+            data: Path::new("/data"),
+            tenbin: Path::new("/bin/tenbin"),
+            address: plan.machines[1].address,
+            etcd: &["w:2379".to_owned()],
+        };
+        let startup = Tenbin.startup(&place).unwrap();
+        assert_eq!(startup.line.arguments[..2], ["broker", "--listen"]);
+        assert_eq!(Tenbin.status_socket(all[1], place.data), Some(PathBuf::from("/data/cluster.sock")));
+        startup.files[0].1.clone()
+    }
 
     #[test]
     fn settings_become_toml_values() {
@@ -45,5 +108,31 @@ mod tests {
         {
             assert_eq!(toml(value), wanted);
         }
+    }
+
+    #[test]
+    fn nodes_of_a_pair_know_each_other_and_the_witness() {
+        let table: toml::Table = config("pair", "").parse().unwrap();
+        let wanted: toml::Table = r#"
+            cluster.name = "b"
+            cluster.node = "b-2"
+            cluster.nodes = ["b-1=b-1:7883", "b-2=b-2:7883"]
+            cluster.listen = "10.77.0.2:7883"
+            cluster.plain_from = ["127.0.0.0/8", "10.77.0.0/16"]
+            cluster.agreement = "etcd"
+            cluster.etcd = ["http://w:2379"]
+        "#
+        .parse()
+        .unwrap();
+        assert_eq!(table, wanted);
+    }
+
+    #[test]
+    fn settings_of_the_template_replace_those_of_the_cluster() {
+        let text = config("cluster", "config: { cluster.agreement: manual, cluster.copies_minimum: 2 }");
+        let table: toml::Table = text.parse().unwrap();
+        assert_eq!(table["cluster"]["agreement"].as_str(), Some("manual"));
+        assert_eq!(table["cluster"]["copies_minimum"].as_integer(), Some(2));
+        assert_eq!(table["cluster"]["nodes"].as_array().unwrap().len(), 3);
     }
 }

@@ -1,6 +1,9 @@
 //! The part `actions`: faults, their targets and times.
 
+use std::fmt;
 use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
 
 use super::error::{Complaints, Place};
 use super::fault::{FAULTS, Fault, Scope};
@@ -24,8 +27,12 @@ pub struct Action {
     pub start: Start,
     /// Place of `start`.
     pub start_place: Place,
-    /// How long it lasts; `None` for once, or to the end of the measurement.
+    /// How long it lasts, at most; `None` for once, or to the end of the measurement.
     pub duration: Option<Time>,
+    /// Least time that it lasts, if the time is drawn by the seed.
+    pub duration_from: Option<Time>,
+    /// Condition on which it begins.
+    pub wait_for: Option<WaitFor>,
     /// Time between two beginnings of a repeated fault.
     pub every: Option<Time>,
     /// Number of repetitions; `None` = until the measurement ends.
@@ -48,6 +55,14 @@ pub enum Targets {
     },
     /// Links between members of different sides, in both directions.
     Sides(Vec<Target>),
+}
+
+/// Condition on which an action begins: copies of the data that a pair or cluster of Tenbin has at least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct WaitFor {
+    /// The number of copies.
+    pub copies: u32,
 }
 
 /// When an action begins.
@@ -118,7 +133,9 @@ fn action(node: &Node, index: usize, complaints: &mut Complaints) -> Option<Acti
         fields.missing("start", complaints);
     }
     let start = fields.value("start", complaints);
-    let duration = fields.value("duration", complaints);
+    let duration = fields.parsed("duration", complaints, lasting);
+    let (duration_from, duration) = duration.map_or((None, None), |(from, to)| (from, Some(to)));
+    let wait_for = fields.value("wait_for", complaints);
     let every = fields.parsed("every", complaints, |text| match text.parse::<Time>() {
         Ok(Time::ZERO) => Err("\"0\" is no time between repetitions: give 10s".to_owned()),
         other => other,
@@ -145,6 +162,8 @@ fn action(node: &Node, index: usize, complaints: &mut Complaints) -> Option<Acti
         start: start?,
         start_place: start_node.map_or(node.place, |node| node.place),
         duration,
+        duration_from,
+        wait_for,
         every,
         times,
     };
@@ -157,6 +176,27 @@ fn action(node: &Node, index: usize, complaints: &mut Complaints) -> Option<Acti
     }
     fields.finish(complaints);
     Some(action)
+}
+
+/// Reads a time, or `random(1, 5)` as its least and most.
+fn lasting(text: &str) -> Result<(Option<Time>, Time), String> {
+    match random(text) {
+        Some(range) => range
+            .map(|(from, to)| (Some(from), to))
+            .map_err(|_| format!("{text:?} is no duration: give 5s, or \"random(1, 5)\" with the shorter time first")),
+        None => text.parse().map(|time| (None, time)),
+    }
+}
+
+/// Both times of `random(40, 60)`; `None` for a text of another form.
+fn random(text: &str) -> Option<Result<(Time, Time), String>> {
+    let inner = text.strip_prefix("random(").and_then(|rest| rest.strip_suffix(')'))?;
+    let times = || {
+        let (first, last) = inner.split_once(',').ok_or_else(|| wrong(text))?;
+        let (first, last) = (first.parse::<Time>()?, last.parse::<Time>()?);
+        if first < last { Ok((first, last)) } else { Err(wrong(text)) }
+    };
+    Some(times())
 }
 
 /// Names of actions join with `+` in phases.
@@ -237,10 +277,8 @@ impl FromStr for Start {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(inner) = text.strip_prefix("random(").and_then(|rest| rest.strip_suffix(')')) {
-            let (first, last) = inner.split_once(',').ok_or_else(|| wrong(text))?;
-            let (first, last) = (first.parse::<Time>()?, last.parse::<Time>()?);
-            return if first < last { Ok(Self::Random(first, last)) } else { Err(wrong(text)) };
+        if let Some(range) = random(text) {
+            return range.map(|(first, last)| Self::Random(first, last));
         }
         if let Some(rest) = text.strip_prefix("after ") {
             let (name, pause) = match rest.split_once('+') {
@@ -258,6 +296,36 @@ fn wrong(text: &str) -> String {
         return format!("{text:?} ends at a comma, as in all braces of YAML: put it in quotes, \"random(40, 60)\"");
     }
     format!("{text:?} is no start: give 40, 40s, random(40, 60), after NAME or after NAME + 5s")
+}
+
+impl FromStr for WaitFor {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let copies = text.strip_prefix("copies ").and_then(|copies| copies.trim().parse().ok());
+        let copies = copies.filter(|copies| (1..=2).contains(copies));
+        copies.map(|copies| Self { copies }).ok_or_else(|| format!("{text:?} is no condition: give \"copies 2\""))
+    }
+}
+
+impl fmt::Display for WaitFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "copies {}", self.copies)
+    }
+}
+
+impl From<WaitFor> for String {
+    fn from(wait_for: WaitFor) -> Self {
+        wait_for.to_string()
+    }
+}
+
+impl TryFrom<String> for WaitFor {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
 }
 
 impl Action {

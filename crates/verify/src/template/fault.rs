@@ -43,6 +43,8 @@ faults! {
     } = "restart",
     /// SIGSTOP of all processes of an instance, and SIGCONT at the end.
     Pause = "pause",
+    /// One of [`Self::Kill`], [`Self::Pause`] and [`Self::NetPartition`], drawn by the seed for each repetition.
+    Failover = "failover",
     /// Frames of a link arrive later.
     NetDelay {
         /// Time that each frame is held.
@@ -161,6 +163,7 @@ impl Fault {
             "kill" => Self::Kill,
             "restart" => Self::Restart { grace: grace(fields, complaints) },
             "pause" => Self::Pause,
+            "failover" => Self::Failover,
             "net.delay" => Self::NetDelay {
                 delay: fields.required("delay", complaints)?,
                 jitter: fields.value("jitter", complaints).unwrap_or_default(),

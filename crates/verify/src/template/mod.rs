@@ -16,7 +16,7 @@ mod documented;
 #[cfg(test)]
 mod tests;
 
-pub use actions::{Action, Start, Targets};
+pub use actions::{Action, Start, Targets, WaitFor};
 pub use base::{Base, Runtime};
 pub use error::{Mistake, Mistakes, Place};
 pub use fault::{Fault, Scope};
@@ -84,6 +84,14 @@ impl Template {
     /// # Errors
     /// All mistakes of the file, with their places.
     pub fn read(file: &str, text: &str) -> Result<Vec<Self>, Mistakes> {
+        Self::read_with(file, text, &[])
+    }
+
+    /// As [`Self::read`], with `settings`: paths of keys, as `measure.time` or `actions.kill.times`, and their values.
+    ///
+    /// # Errors
+    /// As [`Self::read`]; also a path that leads nowhere.
+    pub fn read_with(file: &str, text: &str, settings: &[(String, String)]) -> Result<Vec<Self>, Mistakes> {
         let mut complaints = Complaints::new(file);
         let Some(root) = Node::parse(text, &mut complaints) else { return complaints.end(Vec::new()) };
         if !matches!(root.value, Value::Map(_)) {
@@ -94,7 +102,8 @@ impl Template {
             );
             return complaints.end(Vec::new());
         }
-        let variants = variants::expand(&root, &mut complaints);
+        let mut variants = variants::expand(&root, &mut complaints);
+        variants.iter_mut().for_each(|variant| variant.set_all(settings, &mut complaints));
         let read = |variant: variants::Variant| template(file, variant, &mut complaints);
         let templates = variants.into_iter().filter_map(read).collect::<Vec<_>>();
         complaints.end(templates)

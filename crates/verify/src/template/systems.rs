@@ -7,7 +7,8 @@ use super::base::Base;
 use super::error::{Complaints, Place};
 use super::fields::{Fields, scalar};
 use super::node::{Entry, Node, Value};
-use crate::kind::{KINDS, Kind};
+use super::target::{InstanceRole, ROLES};
+use crate::kind::{KINDS, Kind, MODES, Mode};
 use crate::units::{Rate, Size, Time};
 
 /// An entry of `systems`: a system under test.
@@ -23,6 +24,8 @@ pub struct System {
     pub start: Start,
     /// Condition of readiness; `None` for the kind's own.
     pub ready: Option<Ready>,
+    /// Form of several brokers of Tenbin; `None` for a broker that is alone.
+    pub mode: Option<Mode>,
     /// Number of instances.
     pub replicas: u32,
     /// Settings in the kind's own format, which override its defaults.
@@ -94,6 +97,9 @@ pub struct Client {
     /// Place of that name.
     #[serde(skip)]
     pub to_place: Place,
+    /// Role of the instance that they connect to first; `None` for all instances in turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begins_at: Option<InstanceRole>,
     /// Number of clients.
     pub count: u32,
     /// Payload of a message.
@@ -264,12 +270,16 @@ fn system(entry: &Entry, base: &Base, complaints: &mut Complaints) -> Option<Sys
         );
     }
     let topic = topic(fields.node("topic"), complaints);
+    let mode = fields.choice("mode", &MODES, complaints);
     let system = System {
         name: entry.key.clone(),
         place: entry.place,
         kind,
         ready: ready(fields.node("ready"), &entry.key, complaints),
-        replicas: fields.count("replicas", MOST_REPLICAS, complaints).unwrap_or(1),
+        replicas: fields
+            .count("replicas", MOST_REPLICAS, complaints)
+            .unwrap_or_else(|| mode.map_or(1, |mode| mode.nodes().0)),
+        mode,
         config: fields.texts("config", complaints),
         topic,
         disk: disk(fields.node("disk"), complaints),
@@ -284,8 +294,21 @@ fn system(entry: &Entry, base: &Base, complaints: &mut Complaints) -> Option<Sys
 
 fn check_replicas(system: &System, complaints: &mut Complaints) {
     let System { name, kind, replicas, .. } = system;
+    if let Some(mode) = system.mode {
+        let (fewest, most) = mode.nodes();
+        if *kind != Kind::Tenbin {
+            let message = format!("systems.{name}: {} has no mode", kind.name());
+            complaints.add(system.place, message, "remove mode; replicas is the number of instances".to_owned());
+        } else if !(fewest..=most).contains(replicas) {
+            let nodes = if fewest == most { format!("{fewest}") } else { format!("{fewest} to {most}") };
+            let message = format!("systems.{name}: {replicas} replicas in a mode of {nodes} nodes");
+            complaints.add(system.place, message, format!("remove replicas: it is {fewest} by default"));
+        }
+        return;
+    }
     let correction = match system.start {
         _ if *replicas == 1 => return,
+        _ if *kind == Kind::Tenbin => "replace replicas by \"mode: pair\" or \"mode: cluster\"",
         _ if !kind.forms_cluster() => "remove replicas: its instances would know nothing of each other",
         Start::External(_) => "name each external instance separately",
         _ => return,
@@ -374,6 +397,7 @@ fn client(entry: &Entry, base: &Base, complaints: &mut Complaints) -> Option<Cli
         role,
         to: to.unwrap_or_default(),
         to_place: to_node.place,
+        begins_at: fields.choice("begins_at", &ROLES, complaints),
         count: fields.count("count", 1_000_000, complaints).unwrap_or(1),
         size: fields.parsed("size", complaints, payload).unwrap_or(Size::new(100)),
         rate: fields.value("rate", complaints).unwrap_or(Rate::Messages(1000.0)),

@@ -30,6 +30,8 @@ pub enum Atom {
     Name(String),
     /// Instances that have a role when the fault begins.
     Role(InstanceRole),
+    /// As [`Self::Role`], with the instances of the same number of other systems that have as many instances.
+    Site(InstanceRole),
     /// Some instances of the systems, drawn by the seed.
     Random(u32),
     /// More than half of the instances, drawn by the seed.
@@ -52,6 +54,19 @@ pub enum InstanceRole {
     Leader,
     /// It copies the leader.
     Follower,
+    /// It neither leads nor has a full copy.
+    Spare,
+}
+
+/// Names of roles in templates.
+pub(super) const ROLES: [(&str, InstanceRole); 3] =
+    [("leader", InstanceRole::Leader), ("follower", InstanceRole::Follower), ("spare", InstanceRole::Spare)];
+
+impl InstanceRole {
+    /// Name in templates.
+    pub(crate) fn name(self) -> &'static str {
+        ROLES.iter().find(|(_, role)| *role == self).map_or("", |(name, _)| name)
+    }
 }
 
 /// A process that a target may include.
@@ -101,7 +116,7 @@ impl Target {
 
     /// True if the members depend on roles, which are only known when the fault begins.
     pub fn has_roles(&self) -> bool {
-        self.atoms().any(|atom| matches!(atom, Atom::Role(_)))
+        self.atoms().any(|atom| matches!(atom, Atom::Role(_) | Atom::Site(_)))
     }
 
     /// Adds a mistake for each name that no member has.
@@ -145,6 +160,7 @@ impl Target {
         let has = |atom: &Atom, member: &Member| match atom {
             Atom::Name(name) => member.is(name),
             Atom::Role(wanted) => member.part == MemberPart::Instance && role(&member.name) == Some(*wanted),
+            Atom::Site(wanted) => site(members, member).any(|other| role(&other.name) == Some(*wanted)),
             Atom::Node(node) => member.node.as_deref() == Some(node),
             Atom::Publishers => member.part == MemberPart::Publisher,
             Atom::Subscribers => member.part == MemberPart::Subscriber,
@@ -172,6 +188,19 @@ impl Target {
     }
 }
 
+/// Number of an instance in its system, and the number of all instances of that system.
+fn place(members: &[Member], one: &Member) -> Option<(usize, usize)> {
+    let is_of_system = |other: &&Member| other.part == MemberPart::Instance && other.entry == one.entry;
+    let number = members.iter().filter(is_of_system).position(|other| other.name == one.name)?;
+    Some((number, members.iter().filter(is_of_system).count()))
+}
+
+/// Instances with the same number as `member`, in all systems that have as many instances as its own.
+fn site<'m>(members: &'m [Member], member: &Member) -> impl Iterator<Item = &'m Member> {
+    let at = place(members, member);
+    members.iter().filter(move |other| at.is_some() && place(members, other) == at)
+}
+
 impl Member {
     /// True if a template may call it `name`. The only instance of a system is also its first one.
     fn is(&self, name: &str) -> bool {
@@ -180,7 +209,8 @@ impl Member {
     }
 }
 
-const WORDS: [&str; 7] = ["role:leader", "role:follower", "any", "majority", "minority", "publishers", "subscribers"];
+const WORDS: [&str; 8] =
+    ["role:leader", "role:follower", "site:leader", "any", "majority", "minority", "publishers", "subscribers"];
 
 impl FromStr for Target {
     type Err = String;
@@ -211,15 +241,13 @@ impl FromStr for Atom {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(role) = text.strip_prefix("role:") {
-            return match role {
-                "leader" => Ok(Self::Role(InstanceRole::Leader)),
-                "follower" => Ok(Self::Role(InstanceRole::Follower)),
-                _ => Err(format!(
-                    "unknown role {role:?}: {}",
-                    suggestion(role, ["leader", "follower"]).unwrap_or_default()
-                )),
-            };
+        for (prefix, atom) in [("role:", Self::Role as fn(InstanceRole) -> Self), ("site:", Self::Site)] {
+            let Some(role) = text.strip_prefix(prefix) else { continue };
+            let known = ROLES.iter().find(|(name, _)| *name == role);
+            return known.map(|(_, role)| atom(*role)).ok_or_else(|| {
+                let names = ROLES.map(|(name, _)| name);
+                format!("unknown role {role:?}: {}", suggestion(role, names).unwrap_or_default())
+            });
         }
         if let Some(node) = text.strip_prefix("node:") {
             return Ok(Self::Node(node.to_owned()));
@@ -258,8 +286,8 @@ impl fmt::Display for Atom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name(name) => f.write_str(name),
-            Self::Role(InstanceRole::Leader) => f.write_str("role:leader"),
-            Self::Role(InstanceRole::Follower) => f.write_str("role:follower"),
+            Self::Role(role) => write!(f, "role:{}", role.name()),
+            Self::Site(role) => write!(f, "site:{}", role.name()),
             Self::Random(1) => f.write_str("any"),
             Self::Random(count) => write!(f, "random({count})"),
             Self::Majority => f.write_str("majority"),
@@ -325,6 +353,26 @@ mod tests {
         }
         assert_eq!(resolved("majority", 5).split(' ').count(), 2);
         assert_eq!(resolved("minority", 5).split(' ').count(), 1);
+    }
+
+    #[test]
+    fn a_site_has_the_instances_of_the_same_number() {
+        let mut members = members();
+        for name in ["etcd-1", "etcd-2", "etcd-3", "witness"] {
+            let entry = name.split('-').next().unwrap().to_owned();
+            members.push(Member { name: name.to_owned(), entry, node: None, part: MemberPart::Instance });
+        }
+        let leads = |name: &str| match name {
+            "broker-3" => Some(InstanceRole::Leader),
+            "broker-1" => Some(InstanceRole::Follower),
+            "broker-2" => Some(InstanceRole::Spare),
+            _ => None,
+        };
+        let of = |text: &str| text.parse::<Target>().unwrap().resolve(&members, leads, &mut Rng::new(1, "")).join(" ");
+        assert_eq!(of("site:leader"), "broker-3 etcd-3");
+        assert_eq!(of("site:spare"), "broker-2 etcd-2");
+        assert_eq!(of("broker, etcd, witness, sub, !site:leader"), "broker-1 broker-2 sub etcd-1 etcd-2 witness");
+        assert_eq!("site:leader".parse::<Target>().unwrap().to_string(), "site:leader");
     }
 
     #[test]

@@ -10,6 +10,22 @@ pub(crate) struct Variant {
     pub(crate) tree: Node,
 }
 
+impl Variant {
+    /// Sets the value at each path.
+    pub(crate) fn set_all(&mut self, settings: &[(String, String)], complaints: &mut Complaints) {
+        for (path, value) in settings {
+            let place = self.tree.place;
+            if !set(&mut self.tree, path, &Node { place, value: Value::Text(value.clone()) }) {
+                complaints.add(
+                    place,
+                    format!("--set {path}: it leads nowhere in variant {}", self.name),
+                    "name a key below a system, an action or measure, as measure.time".to_owned(),
+                );
+            }
+        }
+    }
+}
+
 /// Keys that only the file itself has.
 const OF_THE_FILE: [&str; 2] = ["variants", "sweep"];
 

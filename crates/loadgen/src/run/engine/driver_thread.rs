@@ -142,8 +142,8 @@ impl DriverThread {
             OnLost::Reconnect { .. } | OnLost::Fail => ANSWER_LIMIT,
         };
         let expects_answers = self.plan().on_lost.reconnects();
-        let (turn, subscription, has_will) = (Cell::new(0), None, false);
-        Client { id, doors, turn, answer_limit, expects_answers, subscription, has_will }
+        let (turn, subscription, has_will, keep_alive) = (Cell::new(0), None, false, None);
+        Client { id, doors, turn, answer_limit, expects_answers, subscription, has_will, keep_alive }
     }
 
     /// Connects `client` for the first time.

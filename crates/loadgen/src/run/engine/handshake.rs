@@ -35,6 +35,8 @@ pub(super) struct Client {
     pub(super) subscription: Option<Subscription>,
     /// Whether it leaves a Will, if the plan has one.
     pub(super) has_will: bool,
+    /// Keep Alive in seconds; `None` for the plan's.
+    pub(super) keep_alive: Option<u16>,
 }
 
 /// A broker that a client may connect to.
@@ -184,7 +186,8 @@ impl Connector {
     }
 
     async fn connect(&self, client: &Client, is_first: bool) -> Result<Connected, LoadgenError> {
-        let connect = self.connect_packet(&client.id, client.has_will, is_first)?;
+        let mut connect = self.connect_packet(&client.id, client.has_will, is_first)?;
+        connect.keep_alive = client.keep_alive.unwrap_or(connect.keep_alive);
         within(client, self.exchange_connect(client, connect)).await
     }
 

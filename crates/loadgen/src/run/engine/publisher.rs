@@ -88,6 +88,7 @@ impl Publisher {
         let id = driver.layout().publisher_client_id(number);
         let mut client = driver.client(id, driver.layout().publisher_broker(number), number, publishers.spread);
         client.has_will = true;
+        client.keep_alive = publishers.keep_alive;
         let connected = driver.open(&client).await?;
         check_capabilities(&connected.connack, options, frames.len_max())
             .map_err(|what| LoadgenError::connect(&client.door().place, format_args!("{}: {what}", client.id)))?;

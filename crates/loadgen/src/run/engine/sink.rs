@@ -51,6 +51,7 @@ impl Sink {
         let qos = QoS::from_bits(audience.qos).unwrap_or_default();
         let mut client = driver.client(receiver.client_id.clone(), receiver.broker, receiver.member, audience.spread);
         client.subscription = Some(subscription(&receiver.filter, qos)?);
+        client.keep_alive = audience.keep_alive;
         let slow = audience.slow.filter(|slow| receiver.member + slow.members >= audience.count);
         // A slow reader does not see answers in time.
         client.expects_answers &= slow.is_none();
