@@ -15,8 +15,8 @@ const fn floors(source: &'static str, modules: &'static str) -> Floors {
 }
 
 /// All crates.
-pub(crate) const FLOORS: [Floors; 22] = [
-    floors("src", "listeners logging service_manager admin broker gateway passwd sessions store sn"),
+pub(crate) const FLOORS: [Floors; 23] = [
+    floors("src", "listeners logging service_manager admin cluster broker gateway passwd sessions store sn"),
     floors(
         "crates/admin/src",
         "client exposition trace views control dashboard problem stream events places tokens guard routes wire server",
@@ -44,13 +44,14 @@ pub(crate) const FLOORS: [Floors; 22] = [
     },
     floors(
         BROKER,
-        "values slices descriptors metrics trace config gateways hooks admission log_limiter connection_settings memory auth \
+        "values slices descriptors lease metrics trace config gateways hooks admission log_limiter connection_settings memory auth \
          webhooks threads durable backlog outbox router registry lifecycle tasks net control broker bench fuzzing",
     ),
     floors(
         "crates/client/src",
         "websocket byte_stream load_reporter reconnect options message error command shared events ticket task client",
     ),
+    floors("crates/cluster/src", "node record settings event machine tests"),
     Floors {
         source: "crates/codec/src",
         modules: "packet_id qos write_buffer version error varint frame reason text reader property topic secret packet decoder \
@@ -100,10 +101,10 @@ pub(crate) const FLOORS: [Floors; 22] = [
         "crates/sn-gateway/src",
         "config counters discovery limits route no_dtls dtls owners upstream peers state shared udp thread gateway",
     ),
-    floors("crates/store/src", "directory identity sync spool state"),
+    floors("crates/store/src", "directory identity sync spool state mirror"),
     floors(
         "crates/verify/src",
-        "units judge args burden library kind leader rng template variables groups probe line error results restore plan docker \
+        "units judge args burden library kind leader status rng template variables groups probe line error results restore plan docker \
          systems relay runtime configs dry_run files report recorded run command",
     ),
     floors("crates/websocket/src", "mask frame violation receiver incoming upgrade outgoing client"),

@@ -18,12 +18,13 @@ use imports::rust_files;
 const SHORTEST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Files with shorter time-outs and their number. Each may expire: a poll, a repetition, or a check for silence.
-const SHORT_TIMEOUTS: [(&str, usize); 8] = [
+const SHORT_TIMEOUTS: [(&str, usize); 9] = [
     ("crates/broker/src/registry/mod.rs", 2),        // silence
     ("crates/lab/tests/lab/probe.rs", 1),            // repetition
     ("crates/loadgen/src/run/engine/alarm.rs", 1),   // silence
     ("crates/loadgen/tests/wire/peer.rs", 2),        // silence
     ("crates/verify/src/runtime/nodes/trunk.rs", 1), // silence
+    ("src/cluster/link/tests.rs", 1),                // silence
     ("tests/operation/admin/guard.rs", 1),           // a full socket
     ("tests/sn/mqtt_sn/emcute.rs", 1),               // poll
     ("tests/sn/sn_abuse/source.rs", 1),              // repetition
