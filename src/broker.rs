@@ -364,6 +364,9 @@ async fn serve_as_node(
     let mut hangup = signal(SignalKind::hangup())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
+    if config.store.directory.as_os_str().is_empty() {
+        return Err(BrokerError::Node("a node of a cluster needs a data directory: leave out --ephemeral".to_owned()));
+    }
     let (last, again) = (Mutex::new(config.clone()), arguments.clone());
     let make = move || {
         let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);

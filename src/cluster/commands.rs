@@ -35,7 +35,7 @@ pub(crate) struct StatusArgs {
     /// Data directory of a node on this machine; else TENBIN_DATA, else ./tenbin-data.
     #[arg(long, value_name = "DIR", conflicts_with = "address")]
     data: Option<PathBuf>,
-    /// Cluster port of any node that accepts this machine's address: `listen` of its [cluster].
+    /// Cluster port of any node that accepts this machine's address: the key `cluster.listen`.
     #[arg(long, value_name = "HOST:PORT")]
     address: Option<String>,
     /// Prints JSON instead of a table.

@@ -57,11 +57,12 @@ async fn messages_arrive_whole_and_in_order() {
 
 #[tokio::test]
 async fn messages_and_keys_of_newer_versions_are_ignored() {
-    let lines = "{\"type\":\"dance\",\"steps\":[1,2]}\n{\"type\":\"record\",\"new\":1,\"record\":{\"epoch\":7,\"leader\":\"a\",\
+    let lines = "{\"type\":\"dance\",\"steps\":[1,2]}\n{\"type\":\"beacon\",\"number\":3,\"new\":1,\"record\":{\"epoch\":7,\"leader\":\"a\",\
                  \"follower\":\"b\",\"nonce\":1152921504606846976,\"colour\":\"red\"}}\n";
     let mut reader = receives(lines.as_bytes()).await;
     assert_eq!(reader.next().await.expect("a message"), FromLeader::Unknown);
-    assert_eq!(reader.next().await.expect("a message"), FromLeader::Farewell);
+    let beacon = FromLeader::Beacon { number: 3, record: record(), clock_ms: 0 };
+    assert_eq!(reader.next().await.expect("a message"), beacon);
     let newer: Hello = serde_json::from_value(json!({
         "protocol": 1, "cluster": "c", "node": "b", "kind": "teleport", "epoch": 1, "version": "9", "colour": "red",
     }))
@@ -78,13 +79,13 @@ async fn hostile_lines_are_errors() {
     assert!(matches!(reader.next().await, Err(LineError::TooLong(_))));
     let mut reader = receives(b"\xFF\xFE\n").await;
     assert!(matches!(reader.next().await, Err(LineError::NotText)));
-    let huge = format!("{{\"type\":\"record\",\"record\":{{\"epoch\":{}0}}}}\n", u64::MAX);
+    let huge = format!("{{\"type\":\"beacon\",\"number\":1,\"record\":{{\"epoch\":{}0}}}}\n", u64::MAX);
     for line in [
         "\n",
         "7\n",
         "[]\n",
         "{}\n",
-        "{\"type\":\"record\"}\n",
+        "{\"type\":\"beacon\"}\n",
         "{\"type\":7}\n",
         &huge,
         &format!("{}\n", "[".repeat(60_000)),

@@ -11,6 +11,7 @@
 mod copies;
 mod links;
 mod mark;
+mod peers;
 mod perform;
 mod report;
 mod serving;
