@@ -138,6 +138,8 @@ impl Cluster {
             error(format!("dead_after_ms: needs to be at least {least}: lease_ms and {DEAD_AFTER_LEASE_MS}"))
         } else if self.agreement == Agreement::Etcd && self.etcd.is_empty() {
             error("etcd: needs at least one URL with agreement = \"etcd\"".to_owned())
+        } else if self.etcd.iter().any(|url| !url.expose().starts_with("http://")) {
+            error("etcd: TLS to etcd is not supported: use http://HOST:PORT".to_owned())
         } else if store.as_os_str().is_empty() {
             error("name: a cluster needs store.directory".to_owned())
         } else {
@@ -282,6 +284,7 @@ mod tests {
             ("node = \"a\"\ncopies_minimum = 3\n", "copies_minimum"),
             ("node = \"a\"\netcd = []\n", "cluster: etcd: needs at least one URL"),
             ("node = \"a\"\netcd = [\"host:1\"]\n", "etcd: needs to be an URL"),
+            ("node = \"a\"\netcd = [\"https://host:1\"]\n", "cluster: etcd: TLS to etcd is not supported"),
             ("node = \"a\"\nlisten = \"host:1\"\n", "listen: \"host:1\" is no IP address"),
             ("node = \"a\"\nagreement = \"raft\"\n", "agreement"),
             ("node = \"a\"\n[store]\ndirectory = \"\"\n", "cluster: name: a cluster needs store.directory"),
