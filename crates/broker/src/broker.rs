@@ -44,7 +44,6 @@ pub use check::ConfigCheck;
 pub use error::{ReloadError, StartError};
 use handle::Embedding;
 use listeners::Listeners;
-pub use relays::Relays;
 pub use sockets::OpenSockets;
 
 /// A running broker. Dropping it stops listening at once; [`Broker::shutdown`] also disconnects the clients in order.

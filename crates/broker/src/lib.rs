@@ -50,7 +50,7 @@ mod values;
 mod webhooks;
 
 pub use auth::{Authenticator, Authorizer};
-pub use broker::{Broker, BrokerBuilder, ConfigCheck, OpenSockets, Relays, ReloadError, StartError};
+pub use broker::{Broker, BrokerBuilder, ConfigCheck, OpenSockets, ReloadError, StartError};
 pub use config::{Config, ConfigError};
 #[cfg(feature = "admin")]
 pub use control::Administration;

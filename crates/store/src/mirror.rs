@@ -29,7 +29,6 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -55,16 +54,10 @@ pub struct Mirror {
     /// The leader's files of the log, while its spool is open.
     disk: Mutex<Option<Weak<dyn Disk>>>,
     snapshots: Arc<Mutex<Option<Snapshots>>>,
-    files: Mutex<SmallFiles>,
+    /// The data directory, while the state is open.
+    directory: Mutex<Option<PathBuf>>,
     joins: Mutex<Joins>,
     on_event: Box<dyn Fn(Event) + Send + std::marker::Sync>,
-}
-
-/// Small files of the data directory that the copy gets whole.
-#[derive(Default)]
-struct SmallFiles {
-    directory: Option<PathBuf>,
-    paths: BTreeSet<String>,
 }
 
 #[derive(Default)]
@@ -115,7 +108,7 @@ impl Mirror {
             state: Arc::default(),
             disk: Mutex::default(),
             snapshots: Arc::default(),
-            files: Mutex::default(),
+            directory: Mutex::default(),
             joins: Mutex::default(),
             on_event: Box::new(on_event),
         })
@@ -227,28 +220,6 @@ impl Mirror {
         }
     }
 
-    /// Replaces a small file of the data directory at the copy, as the leader has just done.
-    ///
-    /// `path` is relative to the data directory. A copy that joins later gets the file, too. Blocks as a commit does.
-    ///
-    /// # Errors
-    /// As of a commit.
-    pub fn replace(&self, path: &str, bytes: &[u8]) -> io::Result<()> {
-        self.keep(path);
-        let mut sender = self.log.sender();
-        sender.check()?;
-        let number = sender.next();
-        sender.send(&Operation::Replace { number, path, bytes });
-        let _ = sender.flush();
-        drop(sender);
-        self.log.wait(number)
-    }
-
-    /// Gives a small file of the data directory to copies that join from here on.
-    pub fn keep(&self, path: &str) {
-        lock(&self.files).paths.insert(path.to_owned());
-    }
-
     /// Present figures.
     pub fn stats(&self) -> MirrorStats {
         let (log, state) = (self.log.numbers(), self.state.numbers());
@@ -271,6 +242,7 @@ impl Mirror {
         options: state::Options,
         on_health: impl Fn(&Health) + Send + 'static,
     ) -> Result<State, state::OpenError> {
+        *lock(&self.directory) = Some(directory.path().to_owned());
         let mirror = Arc::clone(self);
         State::open_through(directory, options, move |backend| mirror.backend(backend, options.sync), on_health)
     }
@@ -296,11 +268,6 @@ impl Mirror {
     /// The state's database, with a copy.
     fn backend(&self, inner: Box<dyn Backend>, sync: Sync) -> Box<dyn Backend> {
         Box::new(MirroredBackend::new(inner, Arc::clone(&self.state), Arc::clone(&self.snapshots), sync))
-    }
-
-    /// Sets the data directory, whose small files a copy gets.
-    pub fn set_directory(&self, directory: &Path) {
-        lock(&self.files).directory = Some(directory.to_owned());
     }
 
     fn set_required(&self, is_required: bool) {

@@ -60,16 +60,13 @@ impl LeaderCopies {
     /// Takes both connections of the accepted copy, if they have come.
     pub(super) fn take(&mut self) -> Option<Pair> {
         let (node, session) = self.accepted?;
-        let find = |is_log: bool| {
-            let is_wanted =
-                |waiting: &Waiting| (waiting.node, waiting.session, waiting.is_log) == (node, session, is_log);
-            self.waiting.iter().position(is_wanted)
-        };
-        let (_, _) = (find(true)?, find(false)?);
+        let is_of = |waiting: &Waiting| (waiting.node, waiting.session) == (node, session);
+        if self.waiting.iter().filter(|waiting| is_of(waiting)).count() < 2 {
+            return None;
+        }
+        // One of each: a second one of a kind has replaced the first.
         let mut take = |is_log: bool| {
-            let is_wanted =
-                |waiting: &Waiting| (waiting.node, waiting.session, waiting.is_log) == (node, session, is_log);
-            let at = self.waiting.iter().position(is_wanted)?;
+            let at = self.waiting.iter().position(|waiting| is_of(waiting) && waiting.is_log == is_log)?;
             Some(self.waiting.swap_remove(at).stream)
         };
         let (log, state) = (take(true)?, take(false)?);

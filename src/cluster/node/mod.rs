@@ -17,7 +17,6 @@ mod report;
 mod serving;
 
 use std::collections::VecDeque;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
@@ -145,7 +144,7 @@ impl RunningNode {
         let _ = (&mut self.ended).await;
     }
 
-    /// Asks the node to end. A leader ends its broker in order.
+    /// Asks the node to end. A leader ends its broker; its follower takes over at once.
     pub(crate) fn stop(&self) {
         self.events.send(Event::Stop);
     }
@@ -178,6 +177,8 @@ pub(crate) async fn start(config: Config, make: MakeBuilder, runtime: Handle) ->
                 Err(error) => drop(has_begun.send(Err(error))),
             }
         });
+        // A directory that cannot be written keeps a thread busy.
+        own.shutdown_background();
         let _ = has_ended.send(());
     };
     let thread = thread::Builder::new().name("tenbin-node".to_owned()).spawn(work);
@@ -474,10 +475,6 @@ fn nonce() -> u64 {
 
 fn clock_ms() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64)
-}
-
-fn not_a_member(name: &str) -> io::Error {
-    io::Error::other(format!("node {name:?} is not in `nodes` of [cluster]"))
 }
 
 /// Longest answer of the engine.

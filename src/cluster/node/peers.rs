@@ -9,11 +9,11 @@ use tokio::net::TcpStream;
 use super::super::agreement::Read;
 use super::super::link::{self, FromLeader, FromStandby, Hello, HelloAnswer, HelloKind, Welcome};
 use super::links::{self, FromLeaderLink, FromLink};
-use super::{Confirmed, Event, Node, NodeNumber, StoredRecord, clock_ms, not_a_member};
+use super::{Confirmed, Event, Node, NodeNumber, StoredRecord, clock_ms};
 
 impl Node {
     /// Handles the first line of another node.
-    pub(super) async fn hello_of(&mut self, hello: Hello, mut stream: TcpStream) -> Option<Input> {
+    pub(super) fn hello_of(&mut self, hello: Hello, mut stream: TcpStream) -> Option<Input> {
         let refuse = |reason: String, record| HelloAnswer::Refused { reason, record };
         let record = self.machine.record();
         let stored = record.map(|record| self.stored(&record));
@@ -22,7 +22,7 @@ impl Node {
                 Ok(status) => HelloAnswer::Status { status },
                 Err(error) => refuse(error.to_string(), None),
             },
-            (_, None) => refuse(not_a_member(&hello.node).to_string(), None),
+            (_, None) => refuse(format!("node {:?} is not in `nodes` of [cluster]", hello.node), None),
             (_, Some(_)) if record.is_none_or(|record| record.leader != self.own) => {
                 refuse("this node does not lead".to_owned(), stored)
             }

@@ -20,12 +20,12 @@ impl Node {
         let input = match event {
             Event::Accepted(Accepted::Relayed(stream)) => {
                 // Without a broker the stream closes, and the client connects again.
-                if let Some(relays) = self.serving.as_ref().and_then(Serving::relays) {
-                    relays.serve(stream);
+                if let Some(broker) = self.serving.as_ref().and_then(Serving::broker) {
+                    broker.serve_relayed(stream);
                 }
                 None
             }
-            Event::Accepted(Accepted::Node(hello, stream)) => self.hello_of(hello, stream).await,
+            Event::Accepted(Accepted::Node(hello, stream)) => self.hello_of(hello, stream),
             Event::FromStandby { node, id, message } => {
                 if !self.links.is_present(node, id) {
                     return false;
@@ -339,7 +339,6 @@ impl Node {
         self.copies.clear();
         let events = self.events.clone();
         let mirror = Mirror::new(move |event| events.send(Event::Mirror(event)));
-        mirror.set_directory(self.directory.path());
         self.serving = Some(Serving::start(&self.make, mirror, sockets, &self.runtime, &self.events));
         None
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenbin_broker::{Broker, BrokerBuilder, Lease, OpenSockets, Relays};
+use tenbin_broker::{Broker, BrokerBuilder, Lease, OpenSockets};
 use tenbin_store::mirror::Mirror;
 use tokio::runtime::Handle;
 
@@ -43,11 +43,15 @@ impl Serving {
         events: &Events,
     ) -> Self {
         let lease = Lease::not_begun();
-        let builder = make().mirror(Arc::clone(&mirror)).lease(lease.clone()).sockets(sockets);
+        let (make, of_broker, its_lease) = (Arc::clone(make), Arc::clone(&mirror), lease.clone());
         let events = events.clone();
         runtime.spawn(async move {
-            let started = builder.start().await.map(Arc::new).map_err(|error| error.to_string());
-            events.send(Event::BrokerStarted(started));
+            // It reads files.
+            let started = match tokio::task::spawn_blocking(move || make()).await {
+                Ok(builder) => builder.mirror(of_broker).lease(its_lease).sockets(sockets).start().await,
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            };
+            events.send(Event::BrokerStarted(started.map(Arc::new).map_err(|error| error.to_string())));
         });
         Self {
             mirror,
@@ -74,11 +78,6 @@ impl Serving {
             State::Open(broker) => Some(broker),
             State::Starting { .. } | State::Closing => None,
         }
-    }
-
-    /// Serves clients that other nodes pass on; `None` while the broker starts or ends.
-    pub(super) fn relays(&self) -> Option<Relays> {
-        self.broker().map(|broker| broker.relays())
     }
 
     pub(super) fn serve(&mut self) {

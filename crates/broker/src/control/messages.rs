@@ -55,6 +55,11 @@ impl Control {
 
     fn route(&self, request: PublishRequest) -> Answer<(PublishedView, crate::durable::CommitPoint)> {
         let publication = publication(request)?;
+        if !self.shared.leadership.holds() {
+            return Err(ControlError::Unavailable(
+                "this node may not act now: it is not sure to be the leader".to_owned(),
+            ));
+        }
         let refused = |reason: ReasonCode| ControlError::Invalid(format!("topic: {}", reason.name()));
         self.shared.check_publish(&publication).map_err(refused)?;
         let now = Instant::now();

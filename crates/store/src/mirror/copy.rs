@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use super::log_copy::LogCopy;
 use super::operation::{Operation as O, read_frame};
@@ -183,10 +184,14 @@ pub(super) fn follow(
     let mut out = stream.duplicate().map_err(Stopped::Connection)?;
     let mut from = BufReader::with_capacity(READ_BYTES, stream);
     let (mut frame, mut bytes) = (Vec::new(), Vec::new());
+    let (mut looked_at, mut known) = (Instant::now(), space());
     while read_frame(&mut from, &mut frame).map_err(Stopped::Connection)? {
         let done = O::decode(&frame).and_then(|operation| perform(&operation));
         if let Some(number) = done.map_err(|error| fail(&mut *out, error))? {
-            let (free, size) = space();
+            if looked_at.elapsed() > LOOK_AGAIN {
+                (looked_at, known) = (Instant::now(), space());
+            }
+            let (free, size) = known;
             bytes.clear();
             O::Confirmed { number, free, size }.encode(&mut bytes);
             out.write_all(&bytes).map_err(Stopped::Connection)?;
@@ -204,5 +209,7 @@ fn fail(out: &mut dyn Stream, error: io::Error) -> Stopped {
     Stopped::Operation(error)
 }
 
+/// How long the free space of the disk is taken to be the same.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 const READ_BYTES: usize = 256 << 10;
 const TELL_BYTES: usize = 64 << 10;

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -152,7 +151,7 @@ fn copy_log(
         sender.send(&O::EndOfFiles);
         sender.flush()
     })?;
-    replace_small_files(mirror)?;
+    send_store_id(mirror)?;
     names.retain(|name| has_content(name));
     names.sort();
     let mut piece = vec![0; PIECE_BYTES];
@@ -218,31 +217,16 @@ fn read_piece(disk: &dyn Disk, name: &str, offset: u64, piece: &mut [u8]) -> io:
     }
 }
 
-/// Sends the small files of the data directory.
-fn replace_small_files(mirror: &Mirror) -> io::Result<()> {
-    let files = lock(&mirror.files);
-    let Some(directory) = files.directory.clone() else { return Ok(()) };
-    let paths = files.paths.iter().cloned().chain([STORE_ID.to_owned()]).collect::<Vec<_>>();
-    drop(files);
-    for path in paths {
-        let mut sender = mirror.log.sender();
-        let Some(bytes) = read_small(&directory.join(&path))? else { continue };
-        let number = sender.next();
-        sender.send(&O::Replace { number, path: &path, bytes: &bytes });
-        sender.flush()?;
-    }
-    Ok(())
+/// Sends the file that names the store of the log. It is written before any copy can join, and never changes.
+fn send_store_id(mirror: &Mirror) -> io::Result<()> {
+    let Some(directory) = lock(&mirror.directory).clone() else { return Ok(()) };
+    let bytes = std::fs::read(directory.join(STORE_ID))?;
+    let mut sender = mirror.log.sender();
+    let number = sender.next();
+    sender.send(&O::Replace { number, path: STORE_ID, bytes: &bytes });
+    sender.flush()
 }
 
-fn read_small(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    match std::fs::read(path) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// The file that names the store of the log.
 const STORE_ID: &str = "spool/store-id";
 
 /// Sends all batches from here on, and copies the state as it is.

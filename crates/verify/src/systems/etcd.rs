@@ -51,7 +51,6 @@ impl System for Etcd {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
 
     use super::*;
     use crate::plan::Plan;
@@ -63,17 +62,7 @@ mod tests {
                     p: { publishes_to: b } }";
         let plan = Plan::new(&Template::read("t.yaml", text).unwrap()[0], None).unwrap();
         let all: Vec<_> = plan.instances.iter().filter(|instance| instance.system == "e").collect();
-        let place = Place {
-            instance: all[1],
-            all: &all,
-            listen: "0.0.0.0",
-            files: Path::new("/files"),
-            results: Path::new("/results"),
-            data: Path::new("/data"),
-            tenbin: Path::new("/bin/tenbin"),
-            address: plan.machines[3].address,
-            etcd: &[],
-        };
+        let place = Place::of_second(&all, plan.machines[3].address, &[]);
         let startup = Etcd.startup(&place).unwrap();
         let line = startup.line.arguments.join(" ");
         for wanted in [

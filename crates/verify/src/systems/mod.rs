@@ -68,6 +68,15 @@ pub(crate) struct Place<'a> {
     pub(crate) etcd: &'a [String],
 }
 
+#[cfg(test)]
+impl<'a> Place<'a> {
+    /// Place of the second instance, for tests of configurations.
+    fn of_second(all: &'a [&'a Instance], address: IpAddr, etcd: &'a [String]) -> Self {
+        let [files, results, data, tenbin] = ["/files", "/results", "/data", "/bin/tenbin"].map(Path::new);
+        Self { instance: all[1], all, listen: "0.0.0.0", files, results, data, tenbin, address, etcd }
+    }
+}
+
 impl Place<'_> {
     /// Directories of its data, files and results, as the instance sees them.
     fn seen(&self) -> [PathBuf; 3] {

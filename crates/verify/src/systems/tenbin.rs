@@ -85,17 +85,8 @@ mod tests {
         );
         let plan = Plan::new(&Template::read("t.yaml", &text).unwrap()[0], None).unwrap();
         let all: Vec<_> = plan.instances.iter().filter(|instance| instance.system == "b").collect();
-        let place = Place {
-            instance: all[1],
-            all: &all,
-            listen: "0.0.0.0",
-            files: Path::new("/files"),
-            results: Path::new("/results"),
-            data: Path::new("/data"),
-            tenbin: Path::new("/bin/tenbin"),
-            address: plan.machines[1].address,
-            etcd: &["w:2379".to_owned()],
-        };
+        let etcd = ["w:2379".to_owned()];
+        let place = Place::of_second(&all, plan.machines[1].address, &etcd);
         let startup = Tenbin.startup(&place).unwrap();
         assert_eq!(startup.line.arguments[..2], ["broker", "--listen"]);
         assert_eq!(Tenbin.status_socket(all[1], place.data), Some(PathBuf::from("/data/cluster.sock")));

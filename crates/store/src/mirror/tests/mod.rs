@@ -152,7 +152,6 @@ struct Store {
 impl Store {
     fn open(directory: &Path, sync: Sync) -> Self {
         let Pair { mirror, agreed, .. } = Pair::default();
-        mirror.set_directory(directory);
         let locked = LockedDirectory::open(directory).unwrap();
         let options = state::Options { sync, ..Default::default() };
         let state = mirror.open_state(&locked, options, |_| {}).unwrap();
