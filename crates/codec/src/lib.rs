@@ -25,7 +25,9 @@ mod load_report;
 mod new_session;
 pub mod packet;
 mod packet_id;
+mod packet_type;
 mod property;
+mod property_id;
 mod qos;
 mod reader;
 mod reason;
@@ -38,16 +40,19 @@ mod write_buffer;
 
 pub use decoder::{Decoded, Decoder};
 pub use error::DecodeError;
-pub use frame::{PACKET_SIZE_MAX, PacketType};
+pub use frame::PACKET_SIZE_MAX;
 pub use load_report::{ReportCarrier, ReportCarriers, UnknownCarrier};
 pub use new_session::NewSession;
 pub use packet::{
-    Ack, AckProperties, Auth, AuthProperties, ConnAck, ConnAckProperties, Connect, ConnectProperties, Disconnect,
-    DisconnectProperties, MessageProperties, Packet, PingBody, PingReq, PlainPublish, Publish, PublishHeader,
-    PublishTemplate, RetainHandling, SubAck, Subscribe, Subscription, SubscriptionOptions, UnsubAck, Unsubscribe, Will,
+    Ack, AckProperties, Auth, AuthProperties, BadStream, ConnAck, ConnAckProperties, Connect, ConnectProperties,
+    Disconnect, DisconnectProperties, EXTERNAL_GREETING, ExternalPublish, ExternalScanner, MessageProperties, Packet,
+    PingBody, PingReq, PlainPublish, Publish, PublishHeader, PublishTemplate, REFERENCE_BYTES, RetainHandling, Scanned,
+    SubAck, Subscribe, Subscription, SubscriptionOptions, UnsubAck, Unsubscribe, Will, write_external,
 };
 pub use packet_id::PacketId;
-pub use property::{PropertyId, UserProperty};
+pub use packet_type::PacketType;
+pub use property::UserProperty;
+pub use property_id::PropertyId;
 pub use qos::QoS;
 pub use reason::ReasonCode;
 pub use secret::Secret;

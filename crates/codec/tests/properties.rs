@@ -2,7 +2,9 @@
 
 mod receiver;
 
-use tenbin_codec::{DecodeError, Packet, PacketType, PropertyId, ProtocolVersion::V5, ReasonCode};
+use tenbin_codec::{
+    AuthProperties, Connect, DecodeError, Packet, PacketType, PropertyId, ProtocolVersion::V5, ReasonCode, Secret, Text,
+};
 
 use receiver::{decode, packet};
 
@@ -297,4 +299,16 @@ fn mqtt_3_1_2_11_10_authentication_data_needs_a_method() {
     let data = property(PropertyId::AuthenticationData);
     assert_eq!(connect.with_properties(&data), Err(DecodeError::AuthenticationDataAlone));
     assert_eq!(DecodeError::AuthenticationDataAlone.reason(), ReasonCode::ProtocolError);
+}
+
+#[test]
+fn packets_do_not_show_their_secrets() {
+    let secret = || Some(Secret::from("hidden"));
+    let mut connect = Connect::new(V5, Text::from_static("c"));
+    connect.password = secret();
+    connect.properties.authentication_data = secret();
+    let auth = AuthProperties { authentication_data: secret(), ..AuthProperties::default() };
+    let shown = format!("{connect:?} {auth:?}");
+    assert_eq!(shown.matches("authentication_data: Some(***)").count(), 2, "{shown}");
+    assert!(shown.contains("password: Some(***)") && !shown.contains("hidden"), "{shown}");
 }

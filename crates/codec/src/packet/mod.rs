@@ -5,6 +5,7 @@ mod auth;
 mod connack;
 mod connect;
 mod disconnect;
+mod external;
 mod ping;
 mod plain_publish;
 mod publish;
@@ -19,6 +20,9 @@ pub use auth::{Auth, AuthProperties};
 pub use connack::{ConnAck, ConnAckProperties};
 pub use connect::{Connect, ConnectProperties};
 pub use disconnect::{Disconnect, DisconnectProperties};
+pub use external::{
+    BadStream, EXTERNAL_GREETING, ExternalPublish, ExternalScanner, REFERENCE_BYTES, Scanned, write_external,
+};
 pub use ping::{PingBody, PingReq};
 pub use plain_publish::PlainPublish;
 pub use publish::{MessageProperties, Publish};

@@ -1,9 +1,8 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::PublishTemplate;
-use crate::frame::PacketType;
 use crate::varint::{peek_varint, write_varint};
-use crate::{ProtocolVersion, TopicName, WriteBuffer, varint_len};
+use crate::{PacketType, ProtocolVersion, TopicName, WriteBuffer, varint_len};
 
 /// A PUBLISH at QoS 0 with only a Topic Name and a small payload: neither RETAIN nor properties.
 ///

@@ -3,10 +3,9 @@ use std::num::NonZeroU16;
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::MessageProperties;
-use crate::frame::PacketType;
 use crate::property::PropertyWriter;
 use crate::varint::write_varint;
-use crate::{PacketId, PropertyId, ProtocolVersion, QoS, TopicName, VARINT_MAX, WriteBuffer, varint_len};
+use crate::{PacketId, PacketType, PropertyId, ProtocolVersion, QoS, TopicName, VARINT_MAX, WriteBuffer, varint_len};
 
 /// A message encoded once for all its receivers, each of which adds its own [`PublishHeader`].
 ///
@@ -41,7 +40,8 @@ pub struct PublishTemplate {
     head: Bytes,
     topic_end: u32,
     properties_end: u32,
-    /// Empty when the payload is in `head`.
+    /// Empty when the payload is in `head`. Shorter than [`WriteBuffer::SHARE_FROM`] when it stands for a payload that is
+    /// elsewhere.
     payload: Bytes,
 }
 
@@ -139,6 +139,17 @@ impl PublishTemplate {
             payload = head.split_off(properties_end as usize);
         }
         Some(Self { head, topic_end, properties_end, payload })
+    }
+
+    /// Whether the payload is elsewhere: see [`PublishTemplate::external`].
+    #[inline]
+    pub fn is_external(&self) -> bool {
+        !self.payload.is_empty() && self.payload.len() < WriteBuffer::SHARE_FROM
+    }
+
+    /// The message with `stand_in` in place of its payload, which is empty.
+    pub(super) fn with_stand_in(self, stand_in: Bytes) -> Self {
+        Self { payload: stand_in, ..self }
     }
 
     /// The topic's bytes.

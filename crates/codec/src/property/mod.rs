@@ -1,12 +1,10 @@
-//! The 27 properties of MQTT 5.0 (§2.2.2): their identifiers, reading and writing.
+//! The 27 properties of MQTT 5.0 (§2.2.2): reading and writing.
 //!
 //! The decoder of each packet decides which properties are legal there: those that its `match` names.
 
-mod id;
 mod read;
 mod write;
 
-pub use id::PropertyId;
 pub(crate) use read::{Property, PropertyReader};
 pub(crate) use write::{PropertyWriter, put_properties};
 

@@ -2,9 +2,9 @@ use std::num::{NonZeroU16, NonZeroU32};
 
 use bytes::Bytes;
 
-use super::{PropertyId, UserProperty};
+use super::UserProperty;
 use crate::reader::Reader;
-use crate::{DecodeError, QoS, Text};
+use crate::{DecodeError, PropertyId, QoS, Text};
 
 /// One property with its value, of the type that the standard gives it.
 #[derive(Debug)]

@@ -1,9 +1,9 @@
 use bytes::{BufMut, Bytes};
 
-use super::{PropertyId, UserProperty};
+use super::UserProperty;
 use crate::varint::{put_counted, write_varint};
 use crate::write_buffer::put_binary;
-use crate::{QoS, Text};
+use crate::{PropertyId, QoS, Text};
 
 /// Writes `Property Length | properties` with the properties that `fill` adds.
 pub(crate) fn put_properties(out: &mut Vec<u8>, fill: impl FnOnce(&mut PropertyWriter<'_>)) {
