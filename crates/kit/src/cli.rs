@@ -9,6 +9,8 @@ use std::process::ExitCode;
 use clap::{Args, Command, Subcommand};
 use clap_complete::Shell;
 
+use crate::printable::{Printable, printable_lines};
+
 /// Commands about the program itself.
 #[derive(Debug, Clone, Subcommand)]
 pub enum About {
@@ -63,7 +65,17 @@ pub fn end<E: Display>(program: &str, result: Result<(), E>) -> ExitCode {
 
 /// Prints an error to standard error, for people, not for the log; returns the exit code.
 pub fn fail(program: &str, error: &dyn Display, code: u8) -> ExitCode {
-    // Fails if nothing reads standard error.
-    let _ = writeln!(io::stderr(), "{program}: {error}");
+    say(program, error);
     ExitCode::from(code)
+}
+
+/// Prints a line for people to standard error.
+pub fn say(program: &str, line: &dyn Display) {
+    // Fails if nothing reads standard error.
+    let _ = writeln!(io::stderr(), "{program}: {}", printable_lines(&line.to_string()));
+}
+
+/// Standard output for texts of others: of peers, of files and of directories.
+pub fn out() -> Printable<io::StdoutLock<'static>> {
+    Printable::new(io::stdout().lock())
 }

@@ -3,13 +3,17 @@
 
 #[cfg(feature = "cli")]
 pub mod cli;
+pub mod digits;
 pub mod files;
 #[cfg(feature = "pem")]
 pub mod pem;
+pub mod printable;
 pub mod programs;
 pub mod rng;
 mod span;
 pub mod table;
 pub mod units;
+mod within;
 
 pub use span::Span;
+pub use within::within;
