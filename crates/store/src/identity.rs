@@ -83,7 +83,7 @@ impl MessageFiles {
     }
 
     /// Checks that these messages belong to a state.
-    pub(crate) fn check(self, directory: &Path, state: State) -> Result<(), Mismatch> {
+    pub(crate) fn check(self, directory: &Path, state: StateIdentity) -> Result<(), Mismatch> {
         let (state_path, path) = (directory.join("state"), messages_in(directory));
         let (state_path, path) = (state_path.display(), path.display());
         let to_do = format!(
@@ -91,18 +91,20 @@ impl MessageFiles {
             directory.display()
         );
         let problem = match (state, self.id) {
-            (State::New, None) if self.segments == 0 => return Ok(()),
-            (State::New, _) => format!("{state_path} is missing or empty, but {path} holds messages: {to_do}"),
-            (State::Named(state), Some(id)) if state == id => return Ok(()),
-            (State::Named(state), Some(id)) => {
+            (StateIdentity::New, None) if self.segments == 0 => return Ok(()),
+            (StateIdentity::New, _) => format!("{state_path} is missing or empty, but {path} holds messages: {to_do}"),
+            (StateIdentity::Named(state), Some(id)) if state == id => return Ok(()),
+            (StateIdentity::Named(state), Some(id)) => {
                 format!("{state_path} is of store {state}, but {path} is of store {id}: {to_do}")
             }
-            (State::Named(state), None) if self.segments > 0 => {
+            (StateIdentity::Named(state), None) if self.segments > 0 => {
                 format!("{state_path} is of store {state}, but {path}/{FILE} is missing: {to_do}")
             }
             // The state is made before the messages; its content shows whether messages existed.
-            (State::Named(_) | State::Unnamed, None) => return Ok(()),
-            (State::Unnamed, Some(id)) => format!("{state_path} names no store, but {path} is of store {id}: {to_do}"),
+            (StateIdentity::Named(_) | StateIdentity::Unnamed, None) => return Ok(()),
+            (StateIdentity::Unnamed, Some(id)) => {
+                format!("{state_path} names no store, but {path} is of store {id}: {to_do}")
+            }
         };
         Err(Mismatch(problem))
     }
@@ -127,7 +129,7 @@ impl MessageFiles {
 
 /// Identity of the store to which a state belongs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum State {
+pub(crate) enum StateIdentity {
     /// There is no state.
     New,
     /// The state was written before states had ids.

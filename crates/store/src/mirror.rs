@@ -15,34 +15,54 @@
 //! A copy joins while the leader works: files are compared in pieces by their hashes, and pieces that differ are sent, at a
 //! bounded rate. Operations are sent from the beginning of the join on. The state is sent whole, from a snapshot.
 //!
+//! A copy is compared with the leader's data from time to time ([`Mirror::check`]). Leader and copy can both be backed up:
+//! the copy at a moment that the leader [marks](Mirror::mark).
+//!
 //! This module decides nothing: who leads, and whether a copy is waited for, is the caller's matter.
 
 mod backend;
+mod backup;
 mod channel;
+mod check;
+mod closed;
 mod copy;
 mod copying;
 mod disk;
+mod disk_calls;
+mod filed;
 mod log_copy;
+mod moment;
 mod operation;
+mod reading;
+mod restore;
+mod small;
 mod state_copy;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod traffic;
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+pub use closed::backup_closed;
 pub use copy::{Copy, CopyEvent};
+pub use moment::CopyBackup;
+pub use reading::{CopyReader, ReferenceStream};
+pub use restore::{BackupError, Contents, check_backup, restore};
+pub use small::is_small_file;
 pub use stream::Stream;
+pub use traffic::{TrafficStats, WAIT_BOUNDS};
 
-use crate::spool::{self, Disk, Spool};
-use crate::state::{self, Backend, Health, Snapshots, State};
+use crate::spool::{self, Disk, Spool, is_full};
+use crate::state::{self, Backend, Health, State};
 use crate::{LockedDirectory, Sync};
-use backend::MirroredBackend;
+use backend::{MirroredBackend, SnapshotsOfOpen};
 use channel::Channel;
 use disk::MirroredDisk;
 use operation::Operation;
@@ -53,10 +73,12 @@ pub struct Mirror {
     state: Arc<Channel>,
     /// The leader's files of the log, while its spool is open.
     disk: Mutex<Option<Weak<dyn Disk>>>,
-    snapshots: Arc<Mutex<Option<Snapshots>>>,
+    snapshots: Arc<SnapshotsOfOpen>,
     /// The data directory, while the state is open.
     directory: Mutex<Option<PathBuf>>,
     joins: Mutex<Joins>,
+    /// A comparison with the copy is under way.
+    is_checking: AtomicBool,
     on_event: Box<dyn Fn(Event) + Send + std::marker::Sync>,
 }
 
@@ -67,6 +89,8 @@ struct Joins {
     /// Joins up to this one have begun, or will not.
     over: JoinId,
     copied_bytes: u64,
+    /// Length of the log's files when their copy began, without what was found empty.
+    log_bytes: u64,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -83,6 +107,17 @@ pub enum Event {
     Confirmed(JoinId),
     /// The connection has ended, or the copy has told that its disk fails.
     Lost(JoinId, String),
+    /// [`Mirror::check`] has found damage of the leader's own data.
+    Damaged(String),
+}
+
+/// Which one of both disks is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// The leader's.
+    Leader,
+    /// The copy's.
+    Copy,
 }
 
 /// Figures of a mirror.
@@ -98,6 +133,13 @@ pub struct MirrorStats {
     pub state_confirmed: u64,
     /// Bytes that the present join has copied or compared.
     pub copied_bytes: u64,
+    /// Bytes of the log that it has to copy or to compare; 0 = it is not known yet. The state comes in addition. Space that
+    /// segments have booked and not used counts until it is found.
+    pub log_bytes: u64,
+    /// Operations of the log, and waits for their confirmation.
+    pub log: TrafficStats,
+    /// Operations of the state, and waits for their confirmation.
+    pub state: TrafficStats,
 }
 
 impl Mirror {
@@ -110,6 +152,7 @@ impl Mirror {
             snapshots: Arc::default(),
             directory: Mutex::default(),
             joins: Mutex::default(),
+            is_checking: AtomicBool::new(false),
             on_event: Box::new(on_event),
         })
     }
@@ -134,8 +177,8 @@ impl Mirror {
             if join <= joins.over {
                 return Err(io::Error::other("the join has been given up"));
             }
-            (joins.present, joins.over, joins.copied_bytes) = (Some((join, 2)), join, 0);
-            joins.threads.retain(|thread| !thread.is_finished());
+            (joins.present, joins.over) = (Some((join, 2)), join);
+            (joins.copied_bytes, joins.log_bytes) = (0, 0);
         }
         for stream in [&log, &state] {
             // Commits wait while an operation is being sent: a copy that takes none is dropped.
@@ -144,8 +187,12 @@ impl Mirror {
         self.log.expect(join, log.duplicate()?);
         self.state.expect(join, state.duplicate()?);
         // The state is small beside the log.
-        let rate = copying::Rate::new(bytes_per_second / 8 * 7);
-        let (mirror, second_rate) = (Arc::clone(self), copying::Rate::new(bytes_per_second / 8));
+        let rate = |part, channel: &Arc<Channel>| {
+            let channel = Arc::clone(channel);
+            copying::Rate::new(bytes_per_second / 8 * part).until(move || channel.peer() != Some(join))
+        };
+        let (rate, second_rate) = (rate(7, &self.log), rate(1, &self.state));
+        let mirror = Arc::clone(self);
         let of_log = move || copying::serve_log(&mirror, join, &disk, log, &rate);
         let mirror = Arc::clone(self);
         let of_state = move || copying::serve_state(&mirror, join, state, &second_rate);
@@ -155,7 +202,9 @@ impl Mirror {
 
     fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let thread = thread::Builder::new().name(name.to_owned()).spawn(work)?;
-        lock(&self.joins).threads.push(thread);
+        let threads = &mut lock(&self.joins).threads;
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread);
         Ok(())
     }
 
@@ -176,6 +225,23 @@ impl Mirror {
         })
     }
 
+    /// Marks a moment in the operations for the copy, which waits for it to make a [`CopyBackup`].
+    ///
+    /// # Errors
+    /// The process can start no thread.
+    pub fn mark(self: &Arc<Self>, number: u64) -> io::Result<()> {
+        let mirror = Arc::clone(self);
+        // The senders' locks may be held for as long as the disk takes.
+        self.spawn("tenbin-copy-mark", move || {
+            let (mut log, mut state) = (mirror.log.sender(), mirror.state.sender());
+            for sender in [&mut log, &mut state] {
+                sender.send(&Operation::Moment { number });
+                // Without a connection the copy waits in vain.
+                let _ = sender.flush();
+            }
+        })
+    }
+
     /// Lets commits go on without the copy of a join, and drops it. The join does not begin any more, if it has not begun.
     pub fn release(&self, join: JoinId) {
         let mut joins = lock(&self.joins);
@@ -185,7 +251,7 @@ impl Mirror {
         self.drop_copy();
     }
 
-    /// Lets commits wait, whatever the copy confirms, until [`unhold`](Self::unhold) is called.
+    /// Lets commits wait, even for confirmed changes, until [`unhold`](Self::unhold) is called.
     pub fn hold(&self) {
         self.log.set_held(true);
         self.state.set_held(true);
@@ -223,13 +289,83 @@ impl Mirror {
     /// Present figures.
     pub fn stats(&self) -> MirrorStats {
         let (log, state) = (self.log.numbers(), self.state.numbers());
+        let (copied_bytes, log_bytes) = {
+            let joins = lock(&self.joins);
+            (joins.copied_bytes, joins.log_bytes)
+        };
         MirrorStats {
             log_behind: log.0.saturating_sub(log.1),
             state_behind: state.0.saturating_sub(state.1),
             log_confirmed: log.1,
             state_confirmed: state.1,
-            copied_bytes: lock(&self.joins).copied_bytes,
+            copied_bytes,
+            log_bytes,
+            log: self.log.traffic(),
+            state: self.state.traffic(),
         }
+    }
+
+    /// The one of both disks that has no room for messages, if the other one has plenty.
+    pub fn full_disk(&self) -> Option<Full> {
+        let own = lock(&self.disk).as_ref().and_then(Weak::upgrade)?.space()?;
+        let copy = self.log.space_of_any_copy()?;
+        if is_full(own, 1) && !is_full(copy, PLENTY) {
+            Some(Full::Leader)
+        } else if is_full(copy, 1) && !is_full(own, PLENTY) {
+            Some(Full::Copy)
+        } else {
+            None
+        }
+    }
+
+    /// Whether both disks lack room for messages: the copy is no better place for them.
+    pub fn are_both_full(&self) -> bool {
+        let own = lock(&self.disk).as_ref().and_then(Weak::upgrade).and_then(|disk| disk.space());
+        let copy = self.log.space_of_any_copy();
+        [own, copy].into_iter().all(|space| space.is_some_and(|space| is_full(space, 1)))
+    }
+
+    /// How long the leader's own disk has not answered a call that writes, or reads messages; `None` = no call waits for it.
+    pub fn disk_waits(&self) -> Option<Duration> {
+        [&self.log, &self.state].into_iter().filter_map(|channel| channel.disk.longest()).max()
+    }
+
+    /// Tells the copy the whole content of a small file, which the caller has replaced durably. It does not wait:
+    /// [`is_copied`](Self::is_copied) takes the returned number. `path` is below the data directory: [`is_small_file`].
+    ///
+    /// # Errors
+    /// The node may confirm nothing any more.
+    pub fn replaced(&self, path: &str, bytes: &[u8]) -> io::Result<u64> {
+        debug_assert!(is_small_file(path), "{path}");
+        let mut sender = self.log.sender();
+        sender.check()?;
+        let number = sender.next();
+        sender.send(&Operation::Replace { number, path, bytes });
+        // A failure shows in the wait.
+        let _ = sender.flush();
+        Ok(number)
+    }
+
+    /// Waits until the copy has a [replaced](Self::replaced) file, if commits wait for the copy. False: not within this time.
+    ///
+    /// # Errors
+    /// The node may confirm nothing any more.
+    pub fn is_copied(&self, number: u64, within: Duration) -> io::Result<bool> {
+        self.log.wait_within(number, within)
+    }
+
+    /// As [`replaced`](Self::replaced), for a file whose change is not acknowledged.
+    pub fn replaced_soon(&self, path: &str, bytes: &[u8]) {
+        // A leader that has ended has no copy.
+        let _ = self.replaced(path, bytes);
+    }
+
+    /// Tells the copy which bytes the caller has written to a small file at an offset. It does not wait.
+    pub fn wrote(&self, path: &str, offset: u64, bytes: &[u8]) {
+        debug_assert!(is_small_file(path), "{path}");
+        let mut sender = self.log.sender();
+        sender.send(&Operation::WriteSmall { path, offset, bytes });
+        let _ = sender.flush();
     }
 
     /// As [`State::open`]; the copy gets all changes, too.
@@ -303,6 +439,17 @@ impl Mirror {
         }
     }
 
+    /// Notes the length of the log that the present join copies.
+    fn log_has(&self, bytes: u64) {
+        lock(&self.joins).log_bytes = bytes;
+    }
+
+    /// Notes that bytes of the log are empty: nothing of them is copied or compared.
+    fn has_less(&self, bytes: u64) {
+        let mut joins = lock(&self.joins);
+        joins.log_bytes = joins.log_bytes.saturating_sub(bytes);
+    }
+
     fn copied(&self, bytes: u64) {
         lock(&self.joins).copied_bytes += bytes;
     }
@@ -313,6 +460,13 @@ impl fmt::Debug for Mirror {
         f.debug_struct("Mirror").field("stats", &self.stats()).finish_non_exhaustive()
     }
 }
+
+/// Times the reserve of a log that a disk has if it is far from full.
+const PLENTY: u64 = 2;
+/// Version of the operations between a leader and its copy.
+pub const OPERATIONS_VERSION: u32 = 1;
+/// Version of the small files: bans of operators, and topic ids of MQTT-SN.
+pub const SMALL_FILES_VERSION: u32 = 1;
 
 /// Longest wait of a commit for the copy to take an operation.
 const SEND_PATIENCE: Duration = Duration::from_secs(2);

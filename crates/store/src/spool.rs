@@ -38,6 +38,7 @@ mod index;
 mod inspect;
 mod log;
 mod marks;
+mod messages;
 mod names;
 mod opening;
 mod options;
@@ -48,6 +49,7 @@ mod reading;
 mod reclaim;
 mod record;
 mod recovery;
+mod reference;
 mod room;
 mod runs;
 mod segment;
@@ -75,25 +77,31 @@ pub use batch::{Batch, TooLarge};
 pub(crate) use disk::{Directory, Disk, DiskFile, NoDirectory, write_all};
 pub use health::{Health, Stats};
 pub use inspect::{Checked, CheckedSegment, check, dump};
+pub(crate) use inspect::{Sealed, sealed};
+pub use messages::{Messages, Stored};
 pub use names::{Body, Marked, Origin, Place, Position, QueueId, Sequence};
 pub use options::Options;
-pub use reading::{Limit, Messages, ReadError, Stored};
+pub use reading::{Heads, Limit, ReadError};
+pub(crate) use recovery::verify;
 pub use recovery::{OpenError, Recovered};
+pub use reference::{NoPayload, Payload, RecordAt, Reference};
 pub use room::Room;
-pub(crate) use segment::{FIRST_RECORD, number_of};
+pub use segment::VERSION as FORMAT_VERSION;
+pub(crate) use segment::{FIRST_RECORD, log_name, number_of};
 pub use snapshot::Snapshot;
+pub(crate) use space::is_full;
 
 use committer::Committer;
 use log::Log;
 use opening::Beginning;
 use recovery::Examined;
 use segment::Header;
-use shared::Shared;
+use shared::SharedLog;
 use space::Space;
 
 /// An open spool. Dropping it writes all appended records and ends its thread.
 pub struct Spool {
-    shared: Arc<Shared>,
+    shared: Arc<SharedLog>,
     disk: Arc<dyn Disk>,
     committer: Option<JoinHandle<()>>,
 }
@@ -171,7 +179,7 @@ impl Spool {
         let segments = &examined.index.segments;
         let last = (segments.len() > 0).then(|| (segments.newest(), examined.end));
         let log = Log::new(examined.index, examined.end, salt, options, beginning.rest);
-        let shared = Arc::new(Shared::new(log));
+        let shared = Arc::new(SharedLog::new(log));
         let committer = Committer::new(Arc::clone(&shared), Arc::clone(&disk), last, beginning);
         (Self { shared, disk, committer: None }, committer, examined.recovered)
     }

@@ -46,17 +46,18 @@ pub use table::Table;
 pub use wakers::Wake;
 
 use crate::{LockedDirectory, MessageFiles, Mismatch, StoreId, identity};
-use backend::{Opener, Opening, guarded};
+pub(crate) use backend::guarded;
+use backend::{Opener, Opening};
 use committer::Committer;
 use fjall_backend::FjallBackend;
-use shared::Shared;
+use shared::SharedState;
 
 /// Persistent state of a broker: see the module. Dropping it makes one attempt to write pending changes, then closes
 /// it.
 ///
 /// This blocks for as long as the disk takes.
 pub struct State {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     path: PathBuf,
     /// Checksums of the files at opening.
     sums: files::Sums,
@@ -123,7 +124,7 @@ impl StateFiles {
 }
 
 impl State {
-    /// Opens the state in `directory`, and creates it if there is none, or only what a killed first start has left.
+    /// Opens the state in `directory`, and creates it if there is none, or only the files of a killed first start.
     ///
     /// `on_health` is called for every change of [`State::health`], on the state's own thread.
     ///
@@ -149,7 +150,7 @@ impl State {
             MessageFiles::of(directory.path()).map_err(|error| OpenError::Backend(path.clone(), error.into()))?;
         if creation::is_due(&path, messages).map_err(|error| OpenError::Backend(path.clone(), error))? {
             // First, since the old state's files may be restored.
-            messages.check(directory.path(), identity::State::New).map_err(OpenError::Mismatch)?;
+            messages.check(directory.path(), identity::StateIdentity::New).map_err(OpenError::Mismatch)?;
             creation::create(&path)?;
         }
         let check = |state| messages.check(directory.path(), state).map_err(OpenError::Mismatch);
@@ -170,7 +171,7 @@ impl State {
         let is_due = messages.and_then(|messages| Ok((creation::is_due(&path, messages)?, messages)));
         let (is_due, messages) = is_due.map_err(|error| OpenError::Backend(path, error))?;
         if is_due {
-            messages.check(directory, identity::State::New).map_err(OpenError::Mismatch)?;
+            messages.check(directory, identity::StateIdentity::New).map_err(OpenError::Mismatch)?;
         }
         Ok(is_due)
     }
@@ -180,14 +181,14 @@ impl State {
         path: &Path,
         options: Options,
         on_health: Box<dyn Fn(&Health) + Send>,
-        check: impl FnOnce(identity::State) -> Result<(), OpenError>,
+        check: impl FnOnce(identity::StateIdentity) -> Result<(), OpenError>,
     ) -> Result<Self, OpenError> {
         let failed = |error| OpenError::Backend(path.to_owned(), error);
         let sums = files::sums(path).unwrap_or_default();
         let mut backend =
             guarded(|| open(Opening::First)).map_err(|error| failed(files::name_damaged(path, &error)))?;
         let id = check_version(&mut *backend, path, check)?;
-        let shared = Arc::new(Shared::new(options, backend));
+        let shared = Arc::new(SharedState::new(options, backend));
         let committer = Committer::new(Arc::clone(&shared), open, on_health);
         let thread = std::thread::Builder::new().name("tenbin-state".to_owned());
         let committer = thread.spawn(move || committer.run()).map_err(|error| failed(error.into()))?;
@@ -319,16 +320,16 @@ pub const VERSION_KEY: &[u8] = b"format version";
 fn check_version(
     backend: &mut dyn Backend,
     path: &Path,
-    check: impl FnOnce(identity::State) -> Result<(), OpenError>,
+    check: impl FnOnce(identity::StateIdentity) -> Result<(), OpenError>,
 ) -> Result<StoreId, OpenError> {
     let failed = |error| OpenError::Backend(path.to_owned(), files::name_damaged(path, &error));
     let mut batch = Batch::default();
     let mut found = None;
     if guarded(|| has_known_version(backend, path)).map_err(failed)?? {
         found = guarded(|| id_in(backend)).map_err(failed)?;
-        check(found.map_or(identity::State::Unnamed, identity::State::Named))?;
+        check(found.map_or(identity::StateIdentity::Unnamed, identity::StateIdentity::Named))?;
     } else {
-        check(identity::State::New)?;
+        check(identity::StateIdentity::New)?;
         batch.set(Table::Meta, VERSION_KEY, Some(&FORMAT_VERSION.to_le_bytes()));
     }
     if let Some(id) = found {
@@ -341,10 +342,10 @@ fn check_version(
 }
 
 /// Key of the store's id, in [`Table::Meta`].
-const ID_KEY: &[u8] = b"store id";
+pub(crate) const ID_KEY: &[u8] = b"store id";
 
 /// Returns the store's id; `None` if the state was written before states had ids.
-fn id_in(backend: &dyn Backend) -> Result<Option<StoreId>, BackendError> {
+pub(crate) fn id_in(backend: &dyn Backend) -> Result<Option<StoreId>, BackendError> {
     let mut found = None;
     let mut visit = |key: &[u8], value: &[u8]| {
         if key == ID_KEY {

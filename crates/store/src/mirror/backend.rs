@@ -1,6 +1,7 @@
 //! The leader's state: its batches go to the copy too.
 
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 
 use super::channel::Channel;
 use super::operation::{Operation as O, encode_batch};
@@ -11,7 +12,7 @@ use crate::state::{Backend, BackendError, Batch, Snapshots, Table};
 pub(crate) struct MirroredBackend {
     inner: Box<dyn Backend>,
     channel: Arc<Channel>,
-    snapshots: Arc<Mutex<Option<Snapshots>>>,
+    snapshots: Arc<SnapshotsOfOpen>,
     /// Whether a batch counts once it is applied, before it is synced.
     counts_when_applied: bool,
     changes: Vec<u8>,
@@ -21,25 +22,46 @@ impl MirroredBackend {
     pub(super) fn new(
         inner: Box<dyn Backend>,
         channel: Arc<Channel>,
-        snapshots: Arc<Mutex<Option<Snapshots>>>,
+        snapshots: Arc<SnapshotsOfOpen>,
         sync: Sync,
     ) -> Self {
-        *snapshots.lock().unwrap_or_else(PoisonError::into_inner) = inner.snapshots();
+        snapshots.is_closing.store(false, Ordering::Release);
+        *snapshots.make.write().unwrap_or_else(PoisonError::into_inner) = inner.snapshots();
         Self { inner, channel, snapshots, counts_when_applied: sync != Sync::Always, changes: Vec::new() }
+    }
+}
+
+/// Makes snapshots of the leader's database while it is open.
+#[derive(Default)]
+pub(super) struct SnapshotsOfOpen {
+    make: RwLock<Option<Snapshots>>,
+    /// The database waits for the end of all snapshots.
+    is_closing: AtomicBool,
+}
+
+impl SnapshotsOfOpen {
+    /// Keeps the database open. A reader of a snapshot holds this, and asks [`is_closing`](Self::is_closing) often.
+    pub(super) fn hold(&self) -> RwLockReadGuard<'_, Option<Snapshots>> {
+        self.make.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Acquire)
     }
 }
 
 impl Drop for MirroredBackend {
     fn drop(&mut self) {
-        // The database is to close, and a copier that reads it keeps it open.
-        let mut snapshots = match self.snapshots.try_lock() {
+        // The database is to close, and a copier or backup that reads it keeps it open.
+        self.snapshots.is_closing.store(true, Ordering::Release);
+        let mut snapshots = match self.snapshots.make.try_write() {
             Ok(snapshots) => snapshots,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => {
                 if let Some(join) = self.channel.peer() {
                     self.channel.detach(join);
                 }
-                self.snapshots.lock().unwrap_or_else(PoisonError::into_inner)
+                self.snapshots.make.write().unwrap_or_else(PoisonError::into_inner)
             }
         };
         *snapshots = None;
@@ -60,7 +82,7 @@ impl Backend for MirroredBackend {
                 self.changes = Vec::new();
             }
         }
-        self.inner.apply(batch)?;
+        self.channel.disk.perform(|| self.inner.apply(batch))?;
         drop(sender);
         if self.counts_when_applied {
             self.channel.wait(number)?;
@@ -73,7 +95,7 @@ impl Backend for MirroredBackend {
         sender.check()?;
         let number = sender.send_numbered(|number| O::SyncState { number });
         drop(sender);
-        self.inner.sync()?;
+        self.channel.disk.perform(|| self.inner.sync())?;
         Ok(self.channel.wait(number)?)
     }
 

@@ -3,10 +3,14 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use super::JoinId;
+use super::backup::Pinned;
+use super::disk_calls::DiskCalls;
 use super::operation::Operation;
 use super::stream::Stream;
+use super::traffic::{Traffic, TrafficStats};
+use super::{JoinId, SEND_PATIENCE};
 
 /// Passes operations to a copy, and waits for their confirmation.
 ///
@@ -16,6 +20,9 @@ pub(super) struct Channel {
     sender: Mutex<Sender>,
     /// The sender's last number, for figures. Relaxed.
     sent: Arc<AtomicU64>,
+    traffic: Arc<Traffic>,
+    /// Calls of the leader's own disk.
+    pub(super) disk: DiskCalls,
     progress: Mutex<Progress>,
     changed: Condvar,
 }
@@ -26,9 +33,12 @@ pub(super) struct Sender {
     peer: Option<Box<dyn Stream>>,
     /// Number of the last operation that is to be confirmed. Numbers go on from copy to copy.
     sent: Arc<AtomicU64>,
+    traffic: Arc<Traffic>,
     /// Small operations that have not been sent yet.
     buffer: Vec<u8>,
     ended: bool,
+    /// Files that a backup reads.
+    pub(super) backup: Option<Pinned>,
 }
 
 #[derive(Default)]
@@ -36,7 +46,7 @@ struct Progress {
     confirmed: u64,
     /// Commits wait for the copy.
     is_required: bool,
-    /// Commits wait, whatever is confirmed.
+    /// Commits wait, even if all is confirmed.
     is_held: bool,
     /// Why nothing is confirmed any more.
     ended: Option<String>,
@@ -54,8 +64,16 @@ const SEND_BYTES: usize = 32 << 10;
 impl Default for Channel {
     fn default() -> Self {
         let sent = Arc::<AtomicU64>::default();
-        let sender = Sender { sent: Arc::clone(&sent), ..Sender::default() };
-        Self { sender: Mutex::new(sender), sent, progress: Mutex::default(), changed: Condvar::new() }
+        let traffic = Arc::<Traffic>::default();
+        let sender = Sender { sent: Arc::clone(&sent), traffic: Arc::clone(&traffic), ..Sender::default() };
+        Self {
+            sender: Mutex::new(sender),
+            sent,
+            traffic,
+            disk: DiskCalls::default(),
+            progress: Mutex::default(),
+            changed: Condvar::new(),
+        }
     }
 }
 
@@ -74,16 +92,36 @@ impl Channel {
     /// # Errors
     /// The node may confirm nothing any more.
     pub(super) fn wait(&self, number: u64) -> io::Result<()> {
-        let mut progress = self.progress();
+        self.wait_until(number, None).map(drop)
+    }
+
+    /// As [`wait`](Self::wait), for a time at most. False: the time has passed.
+    ///
+    /// # Errors
+    /// The node may confirm nothing any more.
+    pub(super) fn wait_within(&self, number: u64, within: Duration) -> io::Result<bool> {
+        self.wait_until(number, Some(Instant::now() + within))
+    }
+
+    fn wait_until(&self, number: u64, until: Option<Instant>) -> io::Result<bool> {
+        let (mut progress, mut began) = (self.progress(), None);
         loop {
             if let Some(reason) = &progress.ended {
                 return Err(io::Error::other(reason.clone()));
             }
             let is_on_copy = progress.is_whole && progress.confirmed >= number;
             if !progress.is_held && (!progress.is_required || is_on_copy) {
-                return Ok(());
+                if progress.is_required || began.is_some() {
+                    self.traffic.waited(began.map_or(Duration::ZERO, |began: Instant| began.elapsed()));
+                }
+                return Ok(true);
             }
-            progress = self.changed.wait(progress).unwrap_or_else(PoisonError::into_inner);
+            began.get_or_insert_with(Instant::now);
+            progress = match until.map(|until| until.saturating_duration_since(Instant::now())) {
+                None => self.changed.wait(progress).unwrap_or_else(PoisonError::into_inner),
+                Some(Duration::ZERO) => return Ok(false),
+                Some(left) => self.changed.wait_timeout(progress, left).unwrap_or_else(PoisonError::into_inner).0,
+            };
         }
     }
 
@@ -103,7 +141,7 @@ impl Channel {
 
     /// Sends operations over this connection from here on, until it fails or [`detach`](Self::detach) is called.
     ///
-    /// `begin` sends the first ones; nothing is performed at the leader meanwhile.
+    /// `begin` sends the first ones; the leader performs nothing in that time.
     pub(super) fn attach(
         &self,
         join: JoinId,
@@ -130,7 +168,7 @@ impl Channel {
         begun
     }
 
-    /// Notes the connection of a copy that joins; ends that of another one.
+    /// Notes the connection of a copy that joins; ends the connection of another copy.
     pub(super) fn expect(&self, join: JoinId, stream: Box<dyn Stream>) {
         let before = {
             let mut progress = self.progress();
@@ -174,10 +212,15 @@ impl Channel {
         self.changed.notify_all();
     }
 
-    /// Sets whether commits wait, whatever is confirmed.
+    /// Sets whether commits wait, even if all is confirmed.
     pub(super) fn set_held(&self, is_held: bool) {
         self.progress().is_held = is_held;
         self.changed.notify_all();
+    }
+
+    /// Fails once the node may confirm nothing any more. It does not wait for an operation that is under way.
+    pub(super) fn check(&self) -> io::Result<()> {
+        self.progress().ended.as_ref().map_or(Ok(()), |reason| Err(io::Error::other(reason.clone())))
     }
 
     /// Fails all operations from here on.
@@ -211,6 +254,16 @@ impl Channel {
         progress.space.filter(|_| progress.peer.is_some() && progress.is_required && progress.is_whole)
     }
 
+    /// As [`space`](Self::space), also of a copy that commits do not wait for.
+    pub(super) fn space_of_any_copy(&self) -> Option<(u64, u64)> {
+        self.progress().space.filter(|&(_, size)| size > 0)
+    }
+
+    /// Figures of the operations and of the waits.
+    pub(super) fn traffic(&self) -> TrafficStats {
+        self.traffic.stats()
+    }
+
     /// Number of the last operation, and of the last confirmed one.
     pub(super) fn numbers(&self) -> (u64, u64) {
         (self.sent.load(Ordering::Relaxed), self.progress().confirmed)
@@ -241,6 +294,7 @@ impl Sender {
     pub(super) fn send(&mut self, operation: &Operation<'_>) {
         if self.peer.is_some() {
             operation.encode(&mut self.buffer);
+            self.traffic.sent_operation();
             if self.buffer.len() >= SEND_BYTES {
                 // The next operation finds no peer.
                 let _ = self.flush();
@@ -250,7 +304,14 @@ impl Sender {
 
     pub(super) fn flush(&mut self) -> io::Result<()> {
         let Some(peer) = &mut self.peer else { return Ok(()) };
-        let sent = peer.write_all(&self.buffer);
+        let sent = peer.write_all(&self.buffer).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                let reason = format!("the copy has taken nothing for {SEND_PATIENCE:?}");
+                io::Error::new(io::ErrorKind::TimedOut, reason)
+            }
+            _ => error,
+        });
+        self.traffic.sent_bytes(self.buffer.len());
         self.buffer.clear();
         if self.buffer.capacity() > KEPT_BYTES {
             self.buffer = Vec::new();
@@ -273,3 +334,21 @@ impl Sender {
 
 /// Buffer that stays after a large operation.
 const KEPT_BYTES: usize = 2 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wait_for_a_missing_copy_ends_in_time() {
+        let channel = Channel::default();
+        channel.set_required(true);
+        assert!(!channel.wait_within(1, Duration::from_millis(10)).unwrap());
+        channel.set_required(false);
+        assert!(channel.wait_within(1, Duration::ZERO).unwrap());
+        channel.set_held(true);
+        assert!(!channel.wait_within(1, Duration::ZERO).unwrap());
+        channel.end("it does not lead");
+        assert!(channel.wait_within(1, Duration::ZERO).is_err());
+    }
+}

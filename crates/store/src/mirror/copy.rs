@@ -2,14 +2,17 @@
 
 use std::fmt;
 use std::io::{self, BufReader, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use super::check::{Compare, compare};
 use super::log_copy::LogCopy;
+use super::moment::{CopyBackup, Moments};
 use super::operation::{Operation as O, read_frame};
+use super::reading::CopyReader;
 use super::state_copy::StateCopy;
 use super::stream::Stream;
 use crate::spool::{Directory, NoDirectory};
@@ -18,30 +21,55 @@ use crate::{DirectoryError, LockedDirectory, Sync};
 /// A copy of a leader's store. It holds its data directory until it is sealed or dropped.
 pub struct Copy {
     threads: Vec<JoinHandle<()>>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedCopy>,
+    reader: Arc<CopyReader>,
+    moments: Arc<Moments>,
+    directory: PathBuf,
     _directory: LockedDirectory,
 }
 
-struct Shared {
+struct SharedCopy {
     streams: Mutex<Vec<Box<dyn Stream>>>,
     is_sealed: AtomicBool,
     has_told: AtomicBool,
+    moments: Arc<Moments>,
     on_event: Box<dyn Fn(CopyEvent) + Send + std::marker::Sync>,
 }
 
-/// Why a copy does not follow its leader any more. It comes once.
+/// Where the threads of the log and of the state leave work for others.
+#[derive(Clone)]
+pub(super) struct Passes {
+    pub(super) moments: Arc<Moments>,
+    pub(super) compare: mpsc::SyncSender<Compare>,
+}
+
+impl Passes {
+    pub(super) fn compare(&self, what: Compare) {
+        // A thread that has panicked compares nothing. One that is far behind leaves the rest to the next comparison, and this
+        // one counts as none.
+        if self.compare.try_send(what).is_err() {
+            self.moments.skip();
+        }
+    }
+}
+
+/// What happened to a copy. All but [`CopyEvent::Checked`] say why it does not follow its leader any more; one of them comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CopyEvent {
     /// A connection has ended.
     Ended(String),
     /// An operation has failed here.
     Failed(String),
+    /// A comparison has found damage here.
+    Damaged(String),
+    /// A comparison with the leader's data has found no difference.
+    Checked,
 }
 
 impl Copy {
     /// Begins a copy in a data directory, over the connections for the log and the state.
     ///
-    /// What the directory has is compared with the leader's; the state is replaced. The directory is no whole copy before the
+    /// The log in the directory is compared with the leader's log; the state is replaced. The directory is no whole copy before the
     /// leader has [required](super::Mirror::require) it. `on_event` is called on threads of the copy.
     ///
     /// # Errors
@@ -61,18 +89,31 @@ impl Copy {
             NoDirectory::Io(error) => DirectoryError::Io(spool.clone(), error),
         })?;
         let mut of_log = LogCopy::new(Arc::new(disk), Some(directory.to_owned()));
+        let reader = of_log.reader();
         let mut of_state = StateCopy::new(directory, sync);
+        let moments = Arc::<Moments>::default();
+        let (to_compare, jobs) = mpsc::sync_channel(COMPARES_MAX);
+        let passes = Passes { moments: Arc::clone(&moments), compare: to_compare };
+        (of_log.passes, of_state.passes) = (Some(passes.clone()), Some(passes));
         let mut streams = Vec::new();
         for stream in [&log, &state] {
             streams.push(stream.duplicate().map_err(failed)?);
         }
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedCopy {
             streams: Mutex::new(streams),
             is_sealed: AtomicBool::new(false),
             has_told: AtomicBool::new(false),
+            moments: Arc::clone(&moments),
             on_event: Box::new(on_event),
         });
-        let mut copy = Self { threads: Vec::new(), shared, _directory: locked };
+        let directory = directory.to_owned();
+        let mut copy = Self { threads: Vec::new(), shared, reader, moments, directory, _directory: locked };
+        let shared = Arc::clone(&copy.shared);
+        // It ends with both others.
+        copy.spawn("tenbin-copy-check", move || {
+            compare(&jobs, &Directory::to_read(&spool), &shared.moments, |event| shared.tell_found(event));
+        })
+        .map_err(failed)?;
         let shared = Arc::clone(&copy.shared);
         copy.spawn("tenbin-copy-log", move || {
             let done = follow_log(&mut of_log, log, &|| shared.is_sealed.load(Ordering::Acquire));
@@ -96,12 +137,30 @@ impl Copy {
         Ok(())
     }
 
+    /// Reads messages of the copy, as long as it follows.
+    pub fn reader(&self) -> Arc<CopyReader> {
+        Arc::clone(&self.reader)
+    }
+
+    /// Begins a backup of the copy. It waits for the leader to [mark](super::Mirror::mark) its moment.
+    ///
+    /// # Errors
+    /// Another backup is under way.
+    pub fn backup(&self) -> io::Result<CopyBackup> {
+        CopyBackup::begin(&self.moments, self.directory.clone())
+    }
+
     /// Ends the connections. Once it returns, nothing is performed or confirmed any more, and the directory is free.
     pub fn seal(self) {}
 
-    fn stop(&mut self) {
+    /// Ends the connections, and waits for nothing. Once it returns, nothing is confirmed any more.
+    pub fn hang_up(&self) {
         self.shared.is_sealed.store(true, Ordering::Release);
         self.shared.hang_up();
+    }
+
+    fn stop(&mut self) {
+        self.hang_up();
         for thread in self.threads.drain(..) {
             // A panic of the thread has printed its message already.
             let _ = thread.join();
@@ -121,22 +180,35 @@ impl fmt::Debug for Copy {
     }
 }
 
-impl Shared {
+impl SharedCopy {
     fn hang_up(&self) {
+        self.moments.end();
         self.streams.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|stream| stream.hang_up());
     }
 
     /// Tells why the copy ends, and ends the other connection.
     fn tell(&self, done: Result<(), Stopped>) {
-        self.hang_up();
-        if self.is_sealed.load(Ordering::Acquire) || self.has_told.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        (self.on_event)(match done {
+        self.tell_end(match done {
             Ok(()) => CopyEvent::Ended("the leader has ended the connection".to_owned()),
             Err(Stopped::Connection(error)) => CopyEvent::Ended(error.to_string()),
             Err(Stopped::Operation(error)) => CopyEvent::Failed(error.to_string()),
         });
+    }
+
+    fn tell_end(&self, event: CopyEvent) {
+        let is_first = !self.is_sealed.load(Ordering::Acquire) && !self.has_told.swap(true, Ordering::AcqRel);
+        self.hang_up();
+        if is_first {
+            (self.on_event)(event);
+        }
+    }
+
+    /// Tells the result of a comparison.
+    fn tell_found(&self, event: CopyEvent) {
+        match event {
+            CopyEvent::Checked => (self.on_event)(event),
+            damage => self.tell_end(damage),
+        }
     }
 }
 
@@ -209,6 +281,8 @@ fn fail(out: &mut dyn Stream, error: io::Error) -> Stopped {
     Stopped::Operation(error)
 }
 
+/// Segments that may wait for their comparison. The leader reads them more slowly than this node.
+const COMPARES_MAX: usize = 1024;
 /// How long the free space of the disk is taken to be the same.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 const READ_BYTES: usize = 256 << 10;

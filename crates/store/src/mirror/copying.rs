@@ -1,6 +1,6 @@
-//! The leader's threads of a join: they copy what the joining node lacks, and read its confirmations.
+//! The leader's threads of a join: they copy data that the joining node lacks, and read its confirmations.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,11 +9,16 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::operation::{Operation as O, encode_change, read_frame};
 use super::stream::Stream;
-use super::{JoinId, Mirror, lock};
+use super::{Channel, JoinId, Mirror, small};
 use crate::spool::{Disk, FIRST_RECORD, number_of};
+use crate::state::TableSnapshot;
 
 /// Bytes that are compared and copied together.
 pub(super) const PIECE_BYTES: usize = 256 << 10;
+/// Pieces of which the copy has not confirmed one: they fit into the buffers of a connection.
+const WINDOW_PIECES: usize = 4;
+/// Copied bytes after which the copy syncs its file. A later sync would be longer, and keep a shared disk from others.
+const SYNC_BYTES: usize = 4 << 20;
 /// Bytes of a hash.
 pub(super) const HASH_BYTES: usize = 16;
 
@@ -22,7 +27,12 @@ pub(super) fn hash(piece: &[u8]) -> [u8; HASH_BYTES] {
     xxh3_128(piece).to_le_bytes()
 }
 
-/// Whether a file of the log's directory is no matter of a copy: locks, the store's name, and what is not the log's.
+/// Bytes of a piece up to the last one that is not zero.
+pub(super) fn used(piece: &[u8]) -> usize {
+    piece.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
+}
+
+/// Whether a copy leaves out a file of the log's directory: locks, the store's name, and files of other programs.
 pub(super) fn is_apart(name: &str) -> bool {
     !(number_of(name).is_some() || name.ends_with(".spare") || name == "confirmed")
 }
@@ -30,7 +40,7 @@ pub(super) fn is_apart(name: &str) -> bool {
 /// A file in the copy's directory of the log, while operations are performed there.
 pub(super) const UNFINISHED: &str = "copying";
 
-/// Whether the content of a file matters; that of a spare segment does not.
+/// Whether the content of a file matters; the content of a spare segment does not.
 pub(super) fn has_content(name: &str) -> bool {
     number_of(name).is_some() || name == "confirmed"
 }
@@ -39,20 +49,64 @@ pub(super) fn has_content(name: &str) -> bool {
 #[derive(Clone)]
 pub(super) struct Rate {
     bytes_per_second: u64,
+    /// Whether nothing is to be waited for any more.
+    is_over: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
 }
 
 impl Rate {
     pub(super) fn new(bytes_per_second: u64) -> Self {
-        Self { bytes_per_second: bytes_per_second.max(1) }
+        Self { bytes_per_second: bytes_per_second.max(1), is_over: None }
+    }
+
+    /// Waits no longer than until `is_over`.
+    pub(super) fn until(self, is_over: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self { is_over: Some(Arc::new(is_over)), ..self }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.as_ref().is_some_and(|is_over| is_over())
     }
 
     /// Waits as long as `bytes` take at this rate, counted from `began`.
-    fn wait(&self, began: Instant, bytes: usize) {
+    pub(super) fn wait(&self, began: Instant, bytes: usize) {
         let due = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64);
-        let left = due.saturating_sub(began.elapsed());
-        if !left.is_zero() {
-            std::thread::sleep(left);
+        loop {
+            let left = due.saturating_sub(began.elapsed());
+            if left.is_zero() || self.is_over() {
+                return;
+            }
+            std::thread::sleep(if self.is_over.is_some() { left.min(LOOK_EVERY) } else { left });
         }
+    }
+}
+
+/// How often a wait is interrupted for a look at its end.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Pieces that are on their way to a copy.
+///
+/// A copy that waits for its disk reads nothing. Without this bound the connection would fill up, and a piece would wait
+/// in it with the channel's lock, which each commit needs.
+#[derive(Default)]
+struct Window {
+    unconfirmed: VecDeque<u64>,
+}
+
+impl Window {
+    /// Waits until the copy may get another piece.
+    fn wait(&mut self, channel: &Channel, join: JoinId) -> io::Result<()> {
+        while self.unconfirmed.len() >= WINDOW_PIECES {
+            let Some(number) = self.unconfirmed.pop_front() else { break };
+            if !channel.wait_for_copy(join, number) {
+                return Err(io::Error::other("the connection has ended"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes a piece, by the number of the operation after it.
+    fn sent(&mut self, number: u64) {
+        self.unconfirmed.push_back(number);
     }
 }
 
@@ -93,7 +147,7 @@ fn ended(mirror: &Mirror, join: JoinId, served: io::Result<()>) {
     mirror.lost(join, &reason);
 }
 
-fn read_confirmations(channel: &super::Channel, join: JoinId, from: &mut impl io::Read) -> io::Result<()> {
+fn read_confirmations(channel: &Channel, join: JoinId, from: &mut impl io::Read) -> io::Result<()> {
     let mut frame = Vec::new();
     while read_frame(from, &mut frame)? {
         match O::decode(&frame)? {
@@ -151,14 +205,17 @@ fn copy_log(
         sender.send(&O::EndOfFiles);
         sender.flush()
     })?;
-    send_store_id(mirror)?;
+    small::send_all(mirror, join, rate)?;
     names.retain(|name| has_content(name));
     names.sort();
-    let mut piece = vec![0; PIECE_BYTES];
+    // A file that has gone since is not copied.
+    let length = |name: &String| disk.open(name).and_then(|file| file.length()).unwrap_or(0);
+    mirror.log_has(names.iter().map(length).sum());
+    let (mut piece, mut window) = (vec![0; PIECE_BYTES], Window::default());
     for name in &names {
         let hashes = inventory.get(name).map_or(&[][..], |hashes| hashes);
-        copy_file(mirror, join, disk, name, hashes, &mut piece, rate)?;
-        // One file at a time: the copy performs nothing else meanwhile, and commits may wait for it.
+        copy_file(mirror, join, disk, (name.as_str(), hashes), (&mut piece, &mut window), rate)?;
+        // One file at a time: the copy performs nothing else in that time, and commits may wait for it.
         let number = channel.sender().send_numbered(|number| O::SyncAll { number });
         if !channel.wait_for_copy(join, number) {
             return Ok(());
@@ -176,12 +233,11 @@ fn copy_file(
     mirror: &Mirror,
     join: JoinId,
     disk: &dyn Disk,
-    name: &str,
-    hashes: &[u8],
-    piece: &mut [u8],
+    (name, hashes): (&str, &[u8]),
+    (piece, window): (&mut [u8], &mut Window),
     rate: &Rate,
 ) -> io::Result<()> {
-    let mut offset = 0_u64;
+    let (mut offset, mut unsynced) = (0_u64, 0);
     loop {
         if mirror.log.peer() != Some(join) {
             return Err(io::Error::other("the connection has ended"));
@@ -191,20 +247,38 @@ fn copy_file(
         // equals its inventory needs no copy.
         let Some(length) = read_piece(disk, name, offset, piece)? else { return Ok(()) };
         let at = (offset / PIECE_BYTES as u64) as usize * HASH_BYTES;
-        let is_equal = hashes.get(at..at + HASH_BYTES).is_some_and(|theirs| theirs == hash(&piece[..length]));
+        let theirs = hashes.get(at..at + HASH_BYTES);
+        // Behind its inventory, a file of the copy has zeros: space that a segment has booked is not sent.
+        let is_equal = match theirs {
+            Some(theirs) => theirs == hash(&piece[..length]),
+            None => used(&piece[..length]) == 0,
+        };
+        let mut counted = if used(&piece[..length]) == 0 { 0 } else { length };
         if !is_equal && length > 0 {
+            window.wait(&mirror.log, join)?;
             // Under the lock no operation comes between reading and sending.
             let mut sender = mirror.log.sender();
             let Some(length) = read_piece(disk, name, offset, piece)? else { return Ok(()) };
-            sender.send(&O::Write { name, offset, bytes: &piece[..length] });
+            let sent = if theirs.is_some() { length } else { used(&piece[..length]) };
+            sender.send(&O::Write { name, offset, bytes: &piece[..sent] });
+            (unsynced, counted) = (unsynced + sent, sent);
+            let number = sender.next();
+            if unsynced >= SYNC_BYTES {
+                unsynced = 0;
+                sender.send(&O::Sync { number, name });
+            } else {
+                sender.send(&O::Settle { number });
+            }
             sender.flush()?;
+            window.sent(number);
         }
-        mirror.copied(length as u64);
+        mirror.copied(counted as u64);
+        mirror.has_less(length.saturating_sub(counted) as u64);
         if length < piece.len() {
             return Ok(());
         }
         offset += length as u64;
-        rate.wait(began, length);
+        rate.wait(began, counted);
     }
 }
 
@@ -217,23 +291,38 @@ fn read_piece(disk: &dyn Disk, name: &str, offset: u64, piece: &mut [u8]) -> io:
     }
 }
 
-/// Sends the file that names the store of the log. It is written before any copy can join, and never changes.
-fn send_store_id(mirror: &Mirror) -> io::Result<()> {
-    let Some(directory) = lock(&mirror.directory).clone() else { return Ok(()) };
-    let bytes = std::fs::read(directory.join(STORE_ID))?;
-    let mut sender = mirror.log.sender();
-    let number = sender.next();
-    sender.send(&O::Replace { number, path: STORE_ID, bytes: &bytes });
-    sender.flush()
+/// Passes all entries of a state to `send`, encoded, in pieces at a bounded rate.
+pub(super) fn in_pieces(
+    snapshot: &dyn TableSnapshot,
+    rate: &Rate,
+    mut send: impl FnMut(&[u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    let (mut changes, mut began) = (Vec::new(), Instant::now());
+    let mut pass = |changes: &mut Vec<u8>| {
+        send(changes)?;
+        rate.wait(began, changes.len());
+        began = Instant::now();
+        changes.clear();
+        Ok(())
+    };
+    let mut passed = Ok(());
+    let read = snapshot.visit(&mut |table, key, value| {
+        encode_change(&mut changes, table, key, Some(value));
+        if changes.len() >= PIECE_BYTES {
+            passed = pass(&mut changes);
+        }
+        passed.is_ok()
+    });
+    passed?;
+    read.map_err(io::Error::other)?;
+    pass(&mut changes)
 }
-
-const STORE_ID: &str = "spool/store-id";
 
 /// Sends all batches from here on, and copies the state as it is.
 fn copy_state(mirror: &Mirror, join: JoinId, stream: Box<dyn Stream>, rate: &Rate) -> io::Result<()> {
     let channel = &mirror.state;
     // Held as long as the snapshot: the database must not close before.
-    let snapshots = lock(&mirror.snapshots);
+    let snapshots = mirror.snapshots.hold();
     let make = snapshots.as_ref().ok_or_else(|| io::Error::other("the state is not open"))?;
     let mut snapshot = None;
     channel.attach(join, stream, |sender| {
@@ -242,32 +331,20 @@ fn copy_state(mirror: &Mirror, join: JoinId, stream: Box<dyn Stream>, rate: &Rat
         sender.flush()
     })?;
     let snapshot = snapshot.expect("it was just made");
-    let (mut changes, mut began) = (Vec::new(), Instant::now());
-    let mut sent = Ok(());
-    let mut send = |changes: &mut Vec<u8>| {
+    let mut window = Window::default();
+    in_pieces(&*snapshot, rate, |changes| {
         if channel.peer() != Some(join) {
             return Err(io::Error::other("the connection has ended"));
         }
+        window.wait(channel, join)?;
         let mut sender = channel.sender();
         sender.send(&O::Entries { changes });
-        sender.flush()?;
+        // Changes nothing, and is confirmed.
+        window.sent(sender.send_numbered(|number| O::Apply { number, changes: &[] }));
         drop(sender);
         mirror.copied(changes.len() as u64);
-        rate.wait(began, changes.len());
-        began = Instant::now();
-        changes.clear();
         Ok(())
-    };
-    let read = snapshot.visit(&mut |table, key, value| {
-        encode_change(&mut changes, table, key, Some(value));
-        if changes.len() >= PIECE_BYTES {
-            sent = send(&mut changes);
-        }
-        sent.is_ok()
-    });
-    sent?;
-    read.map_err(io::Error::other)?;
-    send(&mut changes)?;
+    })?;
     drop(snapshot);
     drop(snapshots);
     let number = channel.sender().send_numbered(|number| O::EndOfEntries { number });

@@ -1,7 +1,7 @@
 //! The leader's log: its operations go to the copy too.
 //!
 //! Changes of names and lengths are made at the leader first, since they may fail there; the copy must have no name that
-//! the leader lacks. Writes and syncs are sent first: bytes that only the copy has are like those of a torn write.
+//! the leader lacks. Writes and syncs are sent first: bytes that only the copy has are like bytes of a torn write.
 
 use std::io;
 use std::path::PathBuf;
@@ -70,7 +70,7 @@ impl Disk for MirroredDisk {
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         let mut sender = self.channel.sender();
         sender.check()?;
-        let file = self.inner.create(name)?;
+        let file = self.channel.disk.perform(|| self.inner.create(name))?;
         self.names.renamed(None, name);
         sender.send(&O::Create { name });
         Ok(self.file(name, file))
@@ -78,14 +78,17 @@ impl Disk for MirroredDisk {
 
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         // Without the lock, which may wait for the copy: files are renamed and written by the committer alone.
-        let file = self.inner.open(name)?;
+        let file = self.channel.disk.perform(|| self.inner.open(name))?;
         Ok(self.file(name, file))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut sender = self.channel.sender();
         sender.check()?;
-        self.inner.rename(from, to)?;
+        if sender.backup.as_ref().is_some_and(|backup| backup.is_pinned(from)) {
+            return Err(io::Error::other("a backup reads the file"));
+        }
+        self.channel.disk.perform(|| self.inner.rename(from, to))?;
         self.names.renamed(Some(from), to);
         sender.send(&O::Rename { from, to });
         Ok(())
@@ -94,7 +97,7 @@ impl Disk for MirroredDisk {
     fn remove(&self, name: &str) -> io::Result<()> {
         let mut sender = self.channel.sender();
         sender.check()?;
-        self.inner.remove(name)?;
+        self.channel.disk.perform(|| self.inner.remove(name))?;
         self.names.renamed(None, name);
         sender.send(&O::Remove { name });
         Ok(())
@@ -105,8 +108,12 @@ impl Disk for MirroredDisk {
         sender.check()?;
         let number = sender.send_numbered(|number| O::SyncNames { number });
         drop(sender);
-        self.inner.sync_names()?;
+        self.channel.disk.perform(|| self.inner.sync_names())?;
         self.channel.wait(number)
+    }
+
+    fn is_pinned(&self, name: &str) -> bool {
+        self.channel.sender().backup.as_ref().is_some_and(|backup| backup.is_pinned(name))
     }
 
     fn space(&self) -> Option<(u64, u64)> {
@@ -139,19 +146,22 @@ impl Drop for MirroredFile {
 
 impl DiskFile for MirroredFile {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.inner.read_at(bytes, offset)
+        self.channel.disk.perform(|| self.inner.read_at(bytes, offset))
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
         let bytes = &bytes[..bytes.len().min(WRITE_BYTES)];
         let mut sender = self.channel.sender();
         sender.check()?;
-        if sender.has_peer()
+        if (sender.has_peer() || sender.backup.is_some())
             && let Some(name) = self.name()
         {
             sender.send(&O::Write { name: &name, offset, bytes });
+            if let Some(backup) = &mut sender.backup {
+                backup.note_write(&name, offset);
+            }
         }
-        self.inner.write_at(bytes, offset)
+        self.channel.disk.perform(|| self.inner.write_at(bytes, offset))
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -166,7 +176,7 @@ impl DiskFile for MirroredFile {
         // A failure shows in the wait.
         let _ = sender.flush();
         drop(sender);
-        self.inner.sync()?;
+        self.channel.disk.perform(|| self.inner.sync())?;
         self.channel.wait(number)
     }
 
@@ -181,7 +191,7 @@ impl DiskFile for MirroredFile {
     fn allocate(&self, length: u64) -> io::Result<()> {
         let mut sender = self.channel.sender();
         sender.check()?;
-        self.inner.allocate(length)?;
+        self.channel.disk.perform(|| self.inner.allocate(length))?;
         if let Some(name) = self.name() {
             sender.send(&O::Allocate { name: &name, length });
         }
@@ -191,7 +201,7 @@ impl DiskFile for MirroredFile {
     fn truncate(&self, length: u64) -> io::Result<()> {
         let mut sender = self.channel.sender();
         sender.check()?;
-        self.inner.truncate(length)?;
+        self.channel.disk.perform(|| self.inner.truncate(length))?;
         if let Some(name) = self.name() {
             sender.send(&O::Truncate { name: &name, length });
         }

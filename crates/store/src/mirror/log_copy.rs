@@ -2,13 +2,16 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::check::Compare;
+use super::copy::Passes;
 use super::copying::{PIECE_BYTES, UNFINISHED, has_content, hash, is_apart};
 use super::operation::Operation as O;
-use crate::directory;
-use crate::spool::{Disk, DiskFile, number_of, write_all};
+use super::reading::CopyReader;
+use super::small;
+use crate::spool::{Directory, Disk, DiskFile, number_of, write_all};
 
 /// Files of a copied log.
 pub(super) struct LogCopy {
@@ -18,8 +21,13 @@ pub(super) struct LogCopy {
     open: HashMap<String, Box<dyn DiskFile>>,
     /// Files that were written since the connection began.
     written: HashSet<String>,
+    /// Small files of which parts were written since.
+    written_small: HashSet<String>,
     /// The leader's files, until it has named all.
     files: BTreeSet<String>,
+    reader: Arc<CopyReader>,
+    /// `None` = it is neither backed up nor compared, as in a restore.
+    pub(super) passes: Option<Passes>,
 }
 
 /// Files that stay open for the next operations.
@@ -27,7 +35,24 @@ const OPEN_FILES: usize = 8;
 
 impl LogCopy {
     pub(super) fn new(disk: Arc<dyn Disk>, directory: Option<PathBuf>) -> Self {
-        Self { disk, directory, open: HashMap::new(), written: HashSet::new(), files: BTreeSet::new() }
+        // It must not keep the directory locked.
+        let to_read = directory.as_ref().map(|directory| Arc::new(Directory::to_read(&directory.join("spool"))) as _);
+        let reader = Arc::new(CopyReader::new(to_read.unwrap_or_else(|| Arc::clone(&disk))));
+        Self {
+            disk,
+            directory,
+            open: HashMap::new(),
+            written: HashSet::new(),
+            written_small: HashSet::new(),
+            files: BTreeSet::new(),
+            reader,
+            passes: None,
+        }
+    }
+
+    /// Reads messages of the copy.
+    pub(super) fn reader(&self) -> Arc<CopyReader> {
+        Arc::clone(&self.reader)
     }
 
     /// Tells all files, and the hashes of their pieces.
@@ -97,6 +122,9 @@ impl LogCopy {
                 self.open.insert(name.to_owned(), file);
                 self.written.insert(name.to_owned());
             }
+            O::Rename { from, to } if self.reader.leaves(from) || self.is_pinned(from) => {
+                self.replace_spare(from, to)?;
+            }
             O::Rename { from, to } => {
                 self.disk.rename(from, to)?;
                 self.open.remove(to);
@@ -108,11 +136,15 @@ impl LogCopy {
                 }
             }
             O::Remove { name } => {
+                self.reader.leaves(name);
                 self.open.remove(name);
                 self.written.remove(name);
                 self.disk.remove(name)?;
             }
             O::Write { name, offset, bytes } => {
+                if let Some(passes) = &self.passes {
+                    passes.moments.note_write(name, offset);
+                }
                 write_all(self.file(name)?, bytes, offset)?;
                 self.has_written(name);
             }
@@ -120,6 +152,8 @@ impl LogCopy {
                 self.file(name)?.allocate(length)?;
                 self.has_written(name);
             }
+            // The leader is about to reuse the file: its length does not matter.
+            O::Truncate { name, .. } if self.is_pinned(name) => {}
             O::Truncate { name, length } => {
                 self.file(name)?.truncate(length)?;
                 self.has_written(name);
@@ -129,6 +163,7 @@ impl LogCopy {
                 return Ok(Some(number));
             }
             O::Sync { number, name } => {
+                self.reader.let_go();
                 self.file(name)?.sync()?;
                 return Ok(Some(number));
             }
@@ -139,17 +174,58 @@ impl LogCopy {
                 }
                 self.disk.sync_names()?;
                 self.written.clear();
+                for path in self.written_small.drain() {
+                    small::sync(self.directory.as_deref(), &path)?;
+                }
                 return Ok(Some(number));
             }
             O::Replace { number, path, bytes } => {
-                if let Some(directory) = &self.directory {
-                    directory::replace(&directory.join(Path::new(path)), bytes)?;
-                }
+                small::replace(self.directory.as_deref(), path, bytes)?;
                 return Ok(Some(number));
+            }
+            O::WriteSmall { path, offset, bytes } => {
+                small::write(self.directory.as_deref(), path, offset, bytes)?;
+                self.written_small.insert(path.to_owned());
+            }
+            O::Same { name, end, hashes } => {
+                if let Some(passes) = &self.passes {
+                    let (name, hashes) = (name.to_owned(), hashes.to_vec());
+                    passes.compare(Compare::File { name, end, hashes });
+                }
+            }
+            O::Moment { number } => {
+                if let Some(passes) = &self.passes {
+                    passes.moments.leave_files(number, &*self.disk);
+                }
+            }
+            O::ClearSmall => {
+                small::clear(self.directory.as_deref())?;
+                self.written_small.clear();
             }
             _ => return Err(io::Error::other("the leader has sent an operation that is none of a log")),
         }
         Ok(None)
+    }
+
+    /// Whether a backup reads a file.
+    fn is_pinned(&self, name: &str) -> bool {
+        self.passes.as_ref().is_some_and(|passes| passes.moments.is_pinned(name))
+    }
+
+    /// Makes a new file instead of a segment that becomes a spare one: the old file is still read. The content of a spare
+    /// segment does not matter.
+    fn replace_spare(&mut self, from: &str, to: &str) -> io::Result<()> {
+        let length = self.file(from)?.length()?;
+        let file = self.disk.create(to)?;
+        if length > 0 {
+            file.allocate(length)?;
+        }
+        self.disk.remove(from)?;
+        self.open.remove(from);
+        self.open.insert(to.to_owned(), file);
+        self.written.remove(from);
+        self.written.insert(to.to_owned());
+        Ok(())
     }
 
     fn has_written(&mut self, name: &str) {

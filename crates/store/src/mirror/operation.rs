@@ -65,6 +65,20 @@ pub(super) enum Operation<'a> {
         path: &'a str,
         bytes: &'a [u8],
     },
+    /// Write a part of a small file, and create the file if it is missing.
+    WriteSmall {
+        path: &'a str,
+        offset: u64,
+        bytes: &'a [u8],
+    },
+    /// Remove all small files: the leader's follow.
+    ClearSmall,
+    /// Compare a segment up to `end`: the hashes of its pieces at the leader.
+    Same {
+        name: &'a str,
+        end: u64,
+        hashes: &'a [u8],
+    },
     // From the leader to the copy of the state.
     /// Begin with an empty state.
     Clear,
@@ -83,6 +97,18 @@ pub(super) enum Operation<'a> {
     SyncState {
         number: u64,
     },
+    /// Compare the state at the last [`Operation::Moment`] 0: the hash of the leader's.
+    SameState {
+        hash: &'a [u8],
+    },
+    // To both.
+    /// A moment at which the leader performs nothing. 0: for a comparison.
+    Moment {
+        number: u64,
+    },
+    // In a backup.
+    /// Everything is in the backup.
+    EndOfBackup,
     // From the copy to the leader.
     /// A file of the copy, and the hash of each piece of it; [`Operation::EndOfInventory`] follows the last one.
     Has {
@@ -111,7 +137,7 @@ impl Operation<'_> {
         out.extend_from_slice(&[0; 4]);
         out.push(self.kind());
         match *self {
-            O::EndOfFiles | O::Clear | O::EndOfInventory => {}
+            O::EndOfFiles | O::ClearSmall | O::Clear | O::EndOfBackup | O::EndOfInventory => {}
             O::File { name, length } | O::Allocate { name, length } | O::Truncate { name, length } => {
                 out.extend_from_slice(&length.to_le_bytes());
                 text(out, name);
@@ -125,7 +151,8 @@ impl Operation<'_> {
             | O::Settle { number }
             | O::SyncAll { number }
             | O::EndOfEntries { number }
-            | O::SyncState { number } => out.extend_from_slice(&number.to_le_bytes()),
+            | O::SyncState { number }
+            | O::Moment { number } => out.extend_from_slice(&number.to_le_bytes()),
             O::Write { name, offset, bytes } => {
                 out.extend_from_slice(&offset.to_le_bytes());
                 text(out, name);
@@ -140,7 +167,17 @@ impl Operation<'_> {
                 text(out, path);
                 out.extend_from_slice(bytes);
             }
-            O::Entries { changes } => out.extend_from_slice(changes),
+            O::WriteSmall { path, offset, bytes } => {
+                out.extend_from_slice(&offset.to_le_bytes());
+                text(out, path);
+                out.extend_from_slice(bytes);
+            }
+            O::Entries { changes: bytes } | O::SameState { hash: bytes } => out.extend_from_slice(bytes),
+            O::Same { name, end, hashes } => {
+                out.extend_from_slice(&end.to_le_bytes());
+                text(out, name);
+                out.extend_from_slice(hashes);
+            }
             O::Apply { number, changes } => {
                 out.extend_from_slice(&number.to_le_bytes());
                 out.extend_from_slice(changes);
@@ -173,11 +210,17 @@ impl Operation<'_> {
             O::Settle { .. } => 11,
             O::SyncAll { .. } => 12,
             O::Replace { .. } => 13,
+            O::WriteSmall { .. } => 14,
+            O::ClearSmall => 15,
+            O::Same { .. } => 16,
             O::Clear => 20,
             O::Entries { .. } => 21,
             O::EndOfEntries { .. } => 22,
             O::Apply { .. } => 23,
             O::SyncState { .. } => 24,
+            O::EndOfBackup => 25,
+            O::SameState { .. } => 26,
+            O::Moment { .. } => 27,
             O::Has { .. } => 30,
             O::EndOfInventory => 31,
             O::Confirmed { .. } => 32,
@@ -208,11 +251,17 @@ impl Operation<'_> {
             11 => O::Settle { number: fields.number()? },
             12 => O::SyncAll { number: fields.number()? },
             13 => O::Replace { number: fields.number()?, path: fields.path()?, bytes: fields.rest() },
+            14 => O::WriteSmall { offset: fields.number()?, path: fields.path()?, bytes: fields.rest() },
+            15 => O::ClearSmall,
+            16 => O::Same { end: fields.number()?, name: fields.name()?, hashes: fields.rest() },
             20 => O::Clear,
             21 => O::Entries { changes: fields.rest() },
             22 => O::EndOfEntries { number: fields.number()? },
             23 => O::Apply { number: fields.number()?, changes: fields.rest() },
             24 => O::SyncState { number: fields.number()? },
+            25 => O::EndOfBackup,
+            26 => O::SameState { hash: fields.rest() },
+            27 => O::Moment { number: fields.number()? },
             30 => O::Has { name: fields.name()?, hashes: fields.rest() },
             31 => O::EndOfInventory,
             32 => O::Confirmed { number: fields.number()?, free: fields.number()?, size: fields.number()? },
@@ -368,11 +417,17 @@ mod tests {
             O::Settle { number: 3 },
             O::SyncAll { number: 4 },
             O::Replace { number: 5, path: "sn/topics", bytes: b"" },
+            O::WriteSmall { path: "sn/topics", offset: 1 << 33, bytes: b"more" },
+            O::ClearSmall,
             O::Clear,
             O::Entries { changes: b"x" },
             O::EndOfEntries { number: 6 },
             O::Apply { number: 7, changes: b"" },
             O::SyncState { number: 8 },
+            O::EndOfBackup,
+            O::Same { name: "0000000001.log", end: 64, hashes: &[1; 32] },
+            O::SameState { hash: &[2; 16] },
+            O::Moment { number: 12 },
             O::Has { name: "a", hashes: &[1; 16] },
             O::EndOfInventory,
             O::Confirmed { number: 9, free: 10, size: 11 },

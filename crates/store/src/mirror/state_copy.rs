@@ -4,9 +4,12 @@ use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 
+use super::check::{CHECK, Compare};
+use super::copy::Passes;
+use super::moment::CopySnapshot;
 use super::operation::{Operation as O, changes};
-use crate::Sync;
-use crate::state::{Backend, Batch, StateFiles, Table};
+use crate::state::{Backend, Batch, StateFiles, Table, id_in};
+use crate::{StoreId, Sync};
 
 /// Database of a copied state.
 pub(super) struct StateCopy {
@@ -14,6 +17,10 @@ pub(super) struct StateCopy {
     backend: Option<Box<dyn Backend>>,
     /// Keys that the leader has changed since the join, until everything from before is copied.
     changed: Option<HashSet<(Table, Box<[u8]>)>>,
+    /// `None` = it is neither backed up nor compared, as in a restore.
+    pub(super) passes: Option<Passes>,
+    /// The state at the moment of a comparison.
+    compared: Option<CopySnapshot>,
 }
 
 /// Replaces the state by an empty one.
@@ -27,7 +34,7 @@ impl StateCopy {
     }
 
     pub(super) fn with(create: Create) -> Self {
-        Self { create, backend: None, changed: None }
+        Self { create, backend: None, changed: None, passes: None, compared: None }
     }
 
     /// Performs an operation. Returns its number, if it is to be confirmed.
@@ -65,21 +72,54 @@ impl StateCopy {
                     }
                     batch.set(table, key, value);
                 }
-                self.backend()?.apply(&batch).map_err(io::Error::other)?;
+                // A join sends an empty one to hear how far this copy is.
+                if !batch.is_empty() {
+                    self.backend()?.apply(&batch).map_err(io::Error::other)?;
+                }
                 Ok(Some(number))
             }
             O::SyncState { number } => {
                 self.backend()?.sync().map_err(io::Error::other)?;
                 Ok(Some(number))
             }
+            O::Moment { number } => {
+                if let (Some(passes), Some(database)) = (&self.passes, &self.backend) {
+                    match number {
+                        CHECK => self.compared = passes.moments.snapshot_of(&**database),
+                        number => passes.moments.leave_state(number, &**database),
+                    }
+                }
+                Ok(None)
+            }
+            O::SameState { hash } => {
+                if let (Some(passes), Some(snapshot)) = (&self.passes, self.compared.take()) {
+                    passes.compare(Compare::State { snapshot, hash: hash.to_vec() });
+                }
+                Ok(None)
+            }
             _ => Err(io::Error::other("the leader has sent an operation that is none of a state")),
         }
+    }
+
+    /// Id of the store of the state, if it has begun.
+    pub(super) fn store_id(&mut self) -> io::Result<Option<StoreId>> {
+        id_in(self.backend()?).map_err(io::Error::other)
     }
 
     fn backend(&mut self) -> io::Result<&mut dyn Backend> {
         match &mut self.backend {
             Some(backend) => Ok(&mut **backend),
             None => Err(io::Error::other("the leader has sent a batch before the beginning of its state")),
+        }
+    }
+}
+
+impl Drop for StateCopy {
+    fn drop(&mut self) {
+        self.compared = None;
+        if let Some(passes) = &self.passes {
+            passes.moments.end();
+            passes.moments.wait_for_snapshots();
         }
     }
 }

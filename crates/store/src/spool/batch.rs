@@ -7,7 +7,7 @@ use super::{
     names::{Body, Origin, Place, Position, QueueId, Sequence},
     record::{Entry, RECORD_BYTES_MAX, Shape, TAG_BYTES_MAX},
     room::Room,
-    shared::Shared,
+    shared::SharedLog,
 };
 
 /// Exclusive right to append. No other thread appends or reads while it lasts, so a caller can keep its queues in the
@@ -18,7 +18,7 @@ use super::{
 /// The owner of a batch may call only [`durable`](super::Spool::durable), [`wake_at`](super::Spool::wake_at) and
 /// [`is_congested`](super::Spool::is_congested) of the spool. All other methods block until the batch is dropped.
 pub struct Batch<'a> {
-    shared: &'a Shared,
+    shared: &'a SharedLog,
     /// `None` only during drop.
     log: Option<MutexGuard<'a, Log>>,
     is_waited_for: bool,
@@ -36,7 +36,7 @@ pub enum TooLarge {
 }
 
 impl<'a> Batch<'a> {
-    pub(super) fn new(shared: &'a Shared) -> Self {
+    pub(super) fn new(shared: &'a SharedLog) -> Self {
         Self { shared, log: Some(shared.log()), is_waited_for: true }
     }
 

@@ -25,7 +25,7 @@ use super::{
     record::Spot,
     recovery::copy_in_place,
     segment::{FIRST_RECORD, log_name, prepare},
-    shared::Shared,
+    shared::SharedLog,
     window::{Found, Window},
 };
 use crate::Sync;
@@ -39,7 +39,7 @@ use crate::Sync;
 /// again, to the same offsets, through a new descriptor. Only that descriptor's `fdatasync` makes them durable. The
 /// bytes stay in memory for this; under [`Sync::Never`] the committer reads them back.
 pub(super) struct Committer {
-    shared: Arc<Shared>,
+    shared: Arc<SharedLog>,
     disk: Arc<dyn Disk>,
     options: Options,
     /// Size of segments, once the log is no longer small.
@@ -60,9 +60,9 @@ pub(super) struct Committer {
     written: Position,
     synced: Position,
     /// The position that `confirmed` has recorded.
-    told: Position,
+    announced: Position,
     /// A stretch of a segment that was written, is not in memory, and may be lost after a failed `fdatasync`.
-    doubted: Option<(u32, Range<u32>)>,
+    unconfirmed: Option<(u32, Range<u32>)>,
     confirmed: Confirmed,
     last_sync: Instant,
     sync_ns: u64,
@@ -82,7 +82,7 @@ struct OpenSegment {
 
 /// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum CommitStep {
     /// There is more to do.
     More,
     /// Nothing to do now.
@@ -99,7 +99,7 @@ const RETRY_MAX: Duration = Duration::from_secs(5);
 impl Committer {
     /// `last` is the last segment that the previous run wrote, and its end.
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<SharedLog>,
         disk: Arc<dyn Disk>,
         last: Option<(u32, u32)>,
         beginning: Beginning,
@@ -130,8 +130,8 @@ impl Committer {
             to_cut: last.filter(|_| rest.is_none()),
             written: synced,
             synced,
-            told: synced,
-            doubted: None,
+            announced: synced,
+            unconfirmed: None,
             confirmed,
             last_sync: Instant::now(),
             sync_ns: 0,
@@ -145,13 +145,13 @@ impl Committer {
 
     /// Runs until the spool is closed.
     pub(super) fn run(mut self) {
-        let _told = Told(Arc::clone(&self.shared));
+        let _guard = PanicGuard(Arc::clone(&self.shared));
         loop {
             let wait = match self.step() {
-                Step::Failed(retry) => Some(retry),
+                CommitStep::Failed(retry) => Some(retry),
                 step => {
                     self.pause();
-                    if step == Step::More {
+                    if step == CommitStep::More {
                         continue;
                     }
                     self.until_due()
@@ -165,7 +165,7 @@ impl Committer {
     }
 
     /// Writes all appended records, then makes, copies and removes segments.
-    pub(super) fn step(&mut self) -> Step {
+    pub(super) fn step(&mut self) -> CommitStep {
         let work = {
             let mut log = self.shared.log();
             self.is_closing |= log.is_closing;
@@ -191,7 +191,7 @@ impl Committer {
         }
         if let Some(retry) = self.retry_after {
             self.tell_room();
-            return Step::Failed(if has_given { Duration::ZERO } else { retry });
+            return CommitStep::Failed(if has_given { Duration::ZERO } else { retry });
         }
         self.prepare_next();
         self.tell_room();
@@ -202,13 +202,13 @@ impl Committer {
             // No caller waits for records that the committer itself appended.
             log.is_waited_for || (!log.pending.is_empty() && log.not_waited_since.is_none())
         };
-        if has_given || has_more || is_wanted { Step::More } else { Step::Idle }
+        if has_given || has_more || is_wanted { CommitStep::More } else { CommitStep::Idle }
     }
 
     /// Writes the remaining records, and then the record of an orderly end.
     pub(super) fn close(mut self) {
         self.is_closing = true;
-        while self.step() == Step::More {}
+        while self.step() == CommitStep::More {}
         if self.retry_after.is_none() {
             self.shared.log().say_closed();
             self.step();
@@ -219,9 +219,9 @@ impl Committer {
     }
 
     fn commit(&mut self, work: Vec<Arc<Part>>) -> io::Result<()> {
-        self.write_doubted()?;
+        self.rewrite_unconfirmed()?;
         for part in &work {
-            self.turn_to(part)?;
+            self.open_segment(part)?;
             let Some(open) = &mut self.open else { continue };
             open.unsynced_bytes += part.bytes.len();
             let written = write_all(&*open.file, &part.bytes, u64::from(part.offset));
@@ -233,14 +233,14 @@ impl Committer {
     }
 
     /// Opens the segment of a part, after all segments before it are confirmed: only the last segment can lose data.
-    fn turn_to(&mut self, part: &Part) -> io::Result<()> {
+    fn open_segment(&mut self, part: &Part) -> io::Result<()> {
         if self.open.as_ref().is_some_and(|open| open.number == part.segment) {
             return Ok(());
         }
         self.sync()?;
         let number = part.segment;
         if self.made.0 == number && self.made.1 < part.file_bytes {
-            self.unmake(number)?;
+            self.remove_unused(number)?;
         }
         let prepared = self.prepared.take_if(|(prepared, _)| *prepared == number).map(|(_, file)| file);
         let file = match prepared {
@@ -256,7 +256,7 @@ impl Committer {
     /// Removes a file made ahead that is too short for its first record. Nothing was written to it.
     ///
     /// Its header states its length, so the file must be made anew.
-    fn unmake(&mut self, number: u32) -> io::Result<()> {
+    fn remove_unused(&mut self, number: u32) -> io::Result<()> {
         self.prepared = None;
         self.disk.remove(&log_name(number)).map_err(|error| self.named(number, &error))?;
         self.used = None;
@@ -304,8 +304,8 @@ impl Committer {
     /// Writes a stretch again that may be lost and is not in memory, and syncs it before more is appended behind it.
     ///
     /// Opening does the same.
-    fn write_doubted(&mut self) -> io::Result<()> {
-        let Some((number, stretch)) = self.doubted.clone() else { return Ok(()) };
+    fn rewrite_unconfirmed(&mut self) -> io::Result<()> {
+        let Some((number, stretch)) = self.unconfirmed.clone() else { return Ok(()) };
         let seed = self.shared.log().header(number, 0).seed();
         let end = Position::new(number, stretch.end);
         let written = self.disk.open(&log_name(number)).and_then(|file| {
@@ -314,7 +314,7 @@ impl Committer {
             copy_in_place(&mut window, stretch)
         });
         written.map_err(|error| self.named(number, &error))?;
-        self.doubted = None;
+        self.unconfirmed = None;
         (self.written, self.synced) = (end, end);
         Ok(())
     }
@@ -350,14 +350,14 @@ impl Committer {
             if self.options.sync == Sync::Never && self.written > self.synced {
                 let number = self.written.segment();
                 let from = if self.synced.segment() == number { self.synced.offset() } else { 0 };
-                self.doubted = Some((number, from.max(FIRST_RECORD)..self.written.offset()));
+                self.unconfirmed = Some((number, from.max(FIRST_RECORD)..self.written.offset()));
             }
             (self.open, self.prepared) = (None, None);
             self.written = self.synced;
             self.retry_after.map_or(RETRY_FIRST, |before| (before * 2).min(RETRY_MAX))
         });
-        if self.synced > self.told {
-            self.told = self.synced;
+        if self.synced > self.announced {
+            self.announced = self.synced;
             self.confirmed.write(self.synced);
         }
         let mut log = self.shared.log();
@@ -452,9 +452,9 @@ fn require_records(window: &mut Window, seed: u32, stretch: Range<u32>) -> io::R
 }
 
 /// Panic guard: if the writing thread panics, wakes all tasks and reports a failure.
-struct Told(Arc<Shared>);
+struct PanicGuard(Arc<SharedLog>);
 
-impl Drop for Told {
+impl Drop for PanicGuard {
     fn drop(&mut self) {
         if thread::panicking() {
             let error = "the thread that writes has panicked".to_owned();

@@ -19,6 +19,10 @@ pub(crate) trait Disk: Send + Sync {
     /// Renames a file, and replaces one that has the new name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     fn remove(&self, name: &str) -> io::Result<()>;
+    /// Whether a backup reads a file: it may be removed, but not used for other content.
+    fn is_pinned(&self, _name: &str) -> bool {
+        false
+    }
     /// Makes created, renamed and removed names durable.
     fn sync_names(&self) -> io::Result<()>;
     /// Returns the available bytes and the size of the file system; `None` if the system does not report them.
@@ -30,7 +34,7 @@ pub(crate) trait Disk: Send + Sync {
 }
 
 /// A file of a [`Disk`].
-pub(crate) trait DiskFile: Send {
+pub(crate) trait DiskFile: Send + Sync {
     /// Reads at an offset. Returns fewer bytes than requested only at the end of the file.
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Writes at an offset. May write fewer bytes than given, but at least one.
@@ -86,7 +90,7 @@ impl Directory {
     }
 
     /// Opens a directory for reading, without a lock.
-    pub(super) fn to_read(path: &Path) -> Self {
+    pub(crate) fn to_read(path: &Path) -> Self {
         Self { path: path.to_owned(), _lock: None }
     }
 }

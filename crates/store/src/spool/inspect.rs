@@ -100,6 +100,48 @@ pub fn dump(directory: &Path, out: &mut dyn io::Write) -> io::Result<()> {
     Ok(())
 }
 
+/// A segment behind which another one has begun: nothing is written to it any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sealed {
+    /// All of its records are valid, up to this end.
+    Whole { end: u32 },
+    /// There is no valid record at this offset.
+    Damaged { offset: u32 },
+}
+
+/// Verifies the records of a segment; `None` if it is not sealed. `pace` hears of the bytes of each, and may wait.
+pub(crate) fn sealed(disk: &dyn Disk, number: u32, mut pace: impl FnMut(u32)) -> io::Result<Option<Sealed>> {
+    let Some(end) = end_by_next(disk, number)? else { return Ok(None) };
+    let file = disk.open(&log_name(number))?;
+    let Ok(header) = Header::read(&*file)? else { return Ok(Some(Sealed::Damaged { offset: 0 })) };
+    let (mut window, mut offset) = (Window::new(file, 1 << 20), FIRST_RECORD);
+    while offset < end {
+        match window.record(Spot { seed: header.seed(), offset }, end)? {
+            Found::Record { next, .. } => {
+                pace(next - offset);
+                offset = next;
+            }
+            Found::Bad(_) => return Ok(Some(Sealed::Damaged { offset })),
+        }
+    }
+    Ok(Some(Sealed::Whole { end }))
+}
+
+/// End of a segment's records, which the next segment states.
+fn end_by_next(disk: &dyn Disk, number: u32) -> io::Result<Option<u32>> {
+    let file = match disk.open(&log_name(number + 1)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    // Its own damage is found when it is sealed.
+    let Ok(header) = Header::read(&*file)? else { return Ok(None) };
+    let first = Spot { seed: header.seed(), offset: FIRST_RECORD };
+    Ok(match Window::new(file, 0).record(first, u32::MAX)? {
+        Found::Record { record: Record::Begin { previous_end, .. }, .. } => Some(previous_end),
+        _ => None,
+    })
+}
+
 fn numbers(disk: &Directory) -> io::Result<BTreeSet<u32>> {
     Ok(disk.list()?.iter().filter_map(|name| number_of(name)).collect())
 }

@@ -84,20 +84,20 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum MarkStep {
         Set(u64, u32),
         /// Sets ascending marks on consecutive sequences.
         Run(u64, u64, u32),
         Remove(u64, u64),
     }
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn step() -> impl Strategy<Value = MarkStep> {
         let mark = || prop_oneof![0..4_u32, u32::MAX - 3..=u32::MAX];
         let sequence = || prop_oneof![0..30_u64, u64::MAX - 5..=u64::MAX];
         prop_oneof![
-            (sequence(), mark()).prop_map(|(sequence, mark)| Step::Set(sequence, mark)),
-            (0..30_u64, 1..10_u64, 0..4_u32).prop_map(|(from, count, mark)| Step::Run(from, count, mark)),
-            (sequence(), 0..8_u64).prop_map(|(from, count)| Step::Remove(from, from.saturating_add(count))),
+            (sequence(), mark()).prop_map(|(sequence, mark)| MarkStep::Set(sequence, mark)),
+            (0..30_u64, 1..10_u64, 0..4_u32).prop_map(|(from, count, mark)| MarkStep::Run(from, count, mark)),
+            (sequence(), 0..8_u64).prop_map(|(from, count)| MarkStep::Remove(from, from.saturating_add(count))),
         ]
     }
 
@@ -112,11 +112,11 @@ mod tests {
             };
             for step in steps {
                 match step {
-                    Step::Set(sequence, mark) => set(&mut marks, &mut model, sequence, mark),
-                    Step::Run(from, count, mark) => {
+                    MarkStep::Set(sequence, mark) => set(&mut marks, &mut model, sequence, mark),
+                    MarkStep::Run(from, count, mark) => {
                         (0..count).for_each(|nth| set(&mut marks, &mut model, from + nth, mark + nth as u32));
                     }
-                    Step::Remove(from, to) => {
+                    MarkStep::Remove(from, to) => {
                         marks.remove(from, to);
                         model.retain(|sequence, _| !(from..=to).contains(sequence));
                     }

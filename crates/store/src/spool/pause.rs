@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::shared::Shared;
+use super::shared::SharedLog;
 
 /// The pause after each write.
 ///
@@ -33,7 +33,7 @@ impl Pause {
     }
 
     /// Pauses after a write of this many batches, unless the pause is zero.
-    pub(super) fn wait(&mut self, shared: &Shared, batches: usize) {
+    pub(super) fn wait(&mut self, shared: &SharedLog, batches: usize) {
         let mut log = shared.log();
         let length = self.begin(batches, log.waited_batches);
         if length.is_zero() {

@@ -51,12 +51,12 @@ struct Chunk {
     /// A removed reference counts as the average, so this is approximate unless all bodies are of one size. Exact again
     /// once all are gone.
     bytes: u64,
-    entries: VecDeque<Entry>,
+    entries: VecDeque<QueueEntry>,
 }
 
 /// Sequence relative to the chunk's base, and offset with the kind in its lowest three bits.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct QueueEntry {
     delta: u32,
     offset_and_kind: u32,
 }
@@ -307,7 +307,7 @@ impl Chunk {
         self.entries.push_back(self.entry(reference));
     }
 
-    fn entry(&self, reference: &Reference) -> Entry {
+    fn entry(&self, reference: &Reference) -> QueueEntry {
         let kind = match reference.kind {
             Kind::Message => MESSAGE,
             Kind::Moved => MOVED,
@@ -315,7 +315,7 @@ impl Chunk {
         };
         debug_assert_eq!(reference.position.offset() & KIND_BITS, 0, "records begin at multiples of 8");
         let delta = (reference.sequence - self.base) as u32;
-        Entry { delta, offset_and_kind: reference.position.offset() | kind }
+        QueueEntry { delta, offset_and_kind: reference.position.offset() | kind }
     }
 
     fn reference(&self, index: usize) -> Reference {
@@ -384,7 +384,7 @@ impl Chunk {
 
     /// Drops removed entries at both ends; in the middle too, once they are most of the chunk.
     fn trim(&mut self) {
-        let is_gone = |entry: Option<&Entry>| entry.is_some_and(|entry| entry.offset_and_kind & GONE != 0);
+        let is_gone = |entry: Option<&QueueEntry>| entry.is_some_and(|entry| entry.offset_and_kind & GONE != 0);
         while self.gone > 0 && is_gone(self.entries.front()) {
             self.entries.pop_front();
             self.gone -= 1;

@@ -10,92 +10,16 @@ use super::{
     Spool,
     disk::Disk,
     log::Log,
-    names::{Place, QueueId, Sequence},
+    messages::{Messages, append},
+    names::{Place, Position, QueueId, Sequence},
     queue::{Kind, Reference},
     record::{self, Record, Spot},
+    reference::RecordAt,
     segment::log_name,
-    shared::Shared,
+    shared::SharedLog,
     tags::{MoveAt, TagAt, TagReader, pending_tag},
     window::{Found, Window},
 };
-
-/// The next messages of a queue. The memory is reused from one read to the next.
-#[derive(Debug, Default)]
-pub struct Messages {
-    bytes: Vec<u8>,
-    tags: Vec<u8>,
-    entries: Vec<Stored>,
-}
-
-/// A message in [`Messages`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stored {
-    /// Its sequence in the queue.
-    pub sequence: Sequence,
-    /// Its mark; 0 means none.
-    pub mark: u32,
-    /// Range of its body in [`Messages::bytes`]; `None` if the body was discarded.
-    pub body: Option<Range<usize>>,
-    /// Range of its tag in [`Messages::tags`]; empty if the body was discarded.
-    pub tag: Range<usize>,
-}
-
-impl Messages {
-    /// Returns the messages in queue order.
-    pub fn iter(&self) -> impl Iterator<Item = &Stored> {
-        self.entries.iter()
-    }
-
-    /// All bodies, concatenated.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    /// All tags, concatenated.
-    pub fn tags(&self) -> &[u8] {
-        &self.tags
-    }
-
-    /// Takes all bodies. The ranges of [`iter`](Self::iter) still refer to them.
-    pub fn take_bytes(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.bytes)
-    }
-
-    /// Number of messages.
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Whether there are no messages.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.tags.clear();
-        self.entries.clear();
-    }
-
-    fn push(&mut self, step: &Step, body: Option<&[u8]>, tag: &[u8]) {
-        let body = body.map(|body| append(&mut self.bytes, body));
-        let tag = append(&mut self.tags, tag);
-        self.entries.push(Stored { sequence: Sequence(step.reference.sequence), mark: step.mark, body, tag });
-    }
-
-    fn pop(&mut self) {
-        let Some(Stored { body, tag, .. }) = self.entries.pop() else { return };
-        self.bytes.truncate(body.map_or(self.bytes.len(), |body| body.start));
-        self.tags.truncate(tag.start);
-    }
-}
-
-/// Appends bytes, and returns their range.
-fn append(all: &mut Vec<u8>, bytes: &[u8]) -> Range<usize> {
-    let start = all.len();
-    all.extend_from_slice(bytes);
-    start..all.len()
-}
 
 /// Bounds of one read.
 #[derive(Clone, Copy, Debug)]
@@ -103,6 +27,17 @@ pub struct Limit {
     /// Most messages; values above 4,096 count as 4,096.
     pub messages: usize,
     /// Most bytes of bodies. The first message is always read; the message that exceeds the bound is left out.
+    pub bytes: usize,
+}
+
+/// Which messages [`Spool::read_heads`] reads in part.
+#[derive(Clone, Copy, Debug)]
+pub struct Heads {
+    /// Least bytes of their bodies.
+    pub from_bytes: usize,
+    /// Most messages of this kind.
+    pub messages: usize,
+    /// Most bytes of their bodies; the first one may have more.
     pub bytes: usize,
 }
 
@@ -136,18 +71,22 @@ const GAP_MAX: u32 = 16 << 10;
 const WINDOW_MAX: u32 = 256 << 10;
 /// Read for a window's last message, whose length is not known yet.
 const WINDOW_MIN: u32 = 4 << 10;
+/// Read of a message whose payload stays on disk.
+const HEAD_BYTES: usize = 1 << 10;
 
 /// References to read, as of the time when the lock was held.
 #[derive(Default)]
 struct Plan {
-    steps: Vec<Step>,
+    steps: Vec<ReadStep>,
+    /// Oldest segment of the log.
+    oldest: u32,
     /// Bodies that were in memory only.
     staged: Vec<u8>,
     /// Tags that were in memory only.
     tags: Vec<u8>,
 }
 
-struct Step {
+struct ReadStep {
     reference: Reference,
     mark: u32,
     source: Source,
@@ -199,12 +138,41 @@ impl Spool {
         limit: Limit,
         out: &mut Messages,
     ) -> Result<(), ReadError> {
+        self.read_parts(queue, ranges, limit, None, out)
+    }
+
+    /// As [`read_ranges`](Self::read_ranges), but reads only the beginning of large bodies that are durable.
+    ///
+    /// [`Stored::record`](super::Stored::record) tells these. Their bytes are not verified.
+    ///
+    /// # Errors
+    /// As of [`read_ranges`](Self::read_ranges).
+    pub fn read_heads(
+        &self,
+        queue: QueueId,
+        ranges: &[RangeInclusive<Sequence>],
+        limit: Limit,
+        heads: Heads,
+        out: &mut Messages,
+    ) -> Result<(), ReadError> {
+        self.read_parts(queue, ranges, limit, Some((heads, self.durable())), out)
+    }
+
+    fn read_parts(
+        &self,
+        queue: QueueId,
+        ranges: &[RangeInclusive<Sequence>],
+        limit: Limit,
+        mut heads: Option<(Heads, Position)>,
+        out: &mut Messages,
+    ) -> Result<(), ReadError> {
         let disk = &*self.disk;
         out.clear();
         let mut from = 0;
         loop {
             let plan = Plan::new(&self.shared.log(), queue, (ranges, from), limit, out);
-            let mut reader = Reader { shared: &self.shared, disk, queue, open: None, tags: TagReader::new(disk) };
+            let tags = TagReader::new(disk);
+            let mut reader = Reader { shared: &self.shared, disk, queue, open: None, tags, heads: &mut heads };
             match reader.follow(&plan, limit, out)? {
                 Outcome::Done => return Ok(()),
                 Outcome::Again(sequence) => from = sequence,
@@ -222,7 +190,7 @@ impl Plan {
         limit: Limit,
         out: &Messages,
     ) -> Self {
-        let mut plan = Self::default();
+        let mut plan = Self { oldest: log.index.segments.oldest(), ..Self::default() };
         let count = limit.messages.min(MESSAGES_MAX).saturating_sub(out.len());
         let Some(references) = log.index.queue(queue) else { return plan };
         let wanted = ranges.iter().flat_map(|range| {
@@ -235,7 +203,7 @@ impl Plan {
                 Kind::Mark => Source::Nowhere,
                 Kind::Message | Kind::Moved => plan.source(log, place, &reference),
             };
-            plan.steps.push(Step { reference, mark: references.mark_of(reference.sequence), source });
+            plan.steps.push(ReadStep { reference, mark: references.mark_of(reference.sequence), source });
             if plan.staged.len() > limit.bytes {
                 break;
             }
@@ -274,7 +242,7 @@ impl Plan {
         let first = self.steps[step].reference.position;
         let most = WINDOW_MAX.min(u32::try_from(wanted).unwrap_or(u32::MAX));
         let mut end = first.offset();
-        for Step { reference, .. } in &self.steps[step + 1..] {
+        for ReadStep { reference, .. } in &self.steps[step + 1..] {
             let offset = reference.position.offset();
             let is_near = reference.position.segment() == first.segment()
                 && (end..=end.saturating_add(GAP_MAX)).contains(&offset)
@@ -289,25 +257,47 @@ impl Plan {
 }
 
 struct Reader<'a> {
-    shared: &'a Shared,
+    shared: &'a SharedLog,
     disk: &'a dyn Disk,
     queue: QueueId,
     /// The segment of the last read.
     open: Option<(u32, Window)>,
     tags: TagReader<'a>,
+    /// Bodies that may still be read in part, and the position up to which.
+    heads: &'a mut Option<(Heads, Position)>,
+}
+
+/// What [`Reader::read_head`] has done.
+enum Head {
+    /// The beginning was read.
+    Read,
+    /// The message has to be read whole.
+    IsNone,
+    /// There is no room for another one.
+    IsFull,
 }
 
 impl Reader<'_> {
     fn follow(&mut self, plan: &Plan, limit: Limit, out: &mut Messages) -> Result<Outcome, ReadError> {
         for (index, step) in plan.steps.iter().enumerate() {
+            if self.heads.is_some()
+                && let Source::File { seed, end, tag: Tag::Message(place) } = &step.source
+            {
+                // An error shows again when the message is read whole.
+                match self.read_head(step, plan.oldest, (*seed, *end), *place, out).unwrap_or(Head::IsNone) {
+                    Head::Read => continue,
+                    Head::IsNone => {}
+                    Head::IsFull => return Ok(Outcome::Done),
+                }
+            }
             let result = match &step.source {
                 Source::Nowhere => {
-                    out.push(step, None, &[]);
+                    out.push(step.reference.sequence, step.mark, None, &[]);
                     Ok(())
                 }
                 Source::Staged { body, tag } => {
                     let (body, tag) = (&plan.staged[body.clone()], &plan.tags[tag.clone()]);
-                    out.push(step, Some(body), tag);
+                    out.push(step.reference.sequence, step.mark, Some(body), tag);
                     Ok(())
                 }
                 Source::File { seed, end, tag } => self.read_file(plan, index, (*seed, *end), tag, limit, out),
@@ -319,12 +309,58 @@ impl Reader<'_> {
                     Some(true) => return Err(error),
                 }
             }
-            if out.bytes.len() > limit.bytes && out.entries.len() > 1 {
+            if out.bytes().len() > limit.bytes && out.len() > 1 {
                 out.pop();
                 return Ok(Outcome::Done);
             }
         }
         Ok(Outcome::Done)
+    }
+
+    /// Reads the beginning of a message, if it is durable and large.
+    fn read_head(
+        &mut self,
+        step: &ReadStep,
+        oldest: u32,
+        (seed, end): (u32, u32),
+        place: Place,
+        out: &mut Messages,
+    ) -> io::Result<Head> {
+        let position = step.reference.position;
+        let Some((heads, durable)) = self.heads else { return Ok(Head::IsNone) };
+        if step.reference.kind != Kind::Message || position >= *durable {
+            return Ok(Head::IsNone);
+        }
+        let window = match &mut self.open {
+            Some((segment, window)) if *segment == position.segment() => window,
+            open => {
+                let file = self.disk.open(&log_name(position.segment()))?;
+                &mut open.insert((position.segment(), Window::new(file, 0))).1
+            }
+        };
+        let room = end.saturating_sub(position.offset());
+        window.read_ahead(HEAD_BYTES);
+        let bytes = window.bytes(position.offset().into(), HEAD_BYTES.min(room as usize))?;
+        let Some(length) = record::length_at(bytes).filter(|&length| length <= room as usize) else {
+            return Ok(Head::IsNone);
+        };
+        let bytes = &bytes[..bytes.len().min(length)];
+        let Some(message) = record::beginning(bytes) else { return Ok(Head::IsNone) };
+        let Some(tag) = message.tag(place) else { return Ok(Head::IsNone) };
+        let spot = Spot { seed, offset: position.offset() };
+        let before_body = &bytes[..bytes.len() - message.body.len()];
+        let record = RecordAt::new((position.segment(), oldest), spot, length as u32, before_body);
+        if record.body_len() < heads.from_bytes {
+            return Ok(Head::IsNone);
+        }
+        if (heads.messages == 0 || heads.bytes < record.body_len()) && !out.is_empty() {
+            return Ok(Head::IsFull);
+        }
+        heads.messages = heads.messages.saturating_sub(1);
+        heads.bytes = heads.bytes.saturating_sub(record.body_len());
+        out.push(step.reference.sequence, step.mark, Some(message.body), tag);
+        out.is_beginning_of(record);
+        Ok(Head::Read)
     }
 
     /// Reads one message, and nearby next ones into the window.
@@ -349,7 +385,7 @@ impl Reader<'_> {
             }
         };
         if !window.holds_record(position.offset()) {
-            window.read_ahead(plan.window(index, limit.bytes.saturating_sub(out.bytes.len())));
+            window.read_ahead(plan.window(index, limit.bytes.saturating_sub(out.bytes().len())));
         }
         let damaged = || ReadError::Damaged { path: path(), offset: position.offset() };
         let found = window.record(Spot { seed, offset: position.offset() }, end).map_err(io)?;
@@ -359,7 +395,7 @@ impl Reader<'_> {
             Tag::Staged(range) => &plan.tags[range.clone()],
             Tag::File(at) => read_tag(&mut self.tags, *at)?,
         };
-        out.push(step, Some(message.body), tag);
+        out.push(step.reference.sequence, step.mark, Some(message.body), tag);
         Ok(())
     }
 

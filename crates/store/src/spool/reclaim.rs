@@ -15,7 +15,7 @@ use super::{
     names::{Place, Position},
     record::{Entry, Message, Spot},
     segment::{FIRST_RECORD, Segment, log_name, spare_name},
-    shared::Shared,
+    shared::SharedLog,
     tags::{MoveAt, TagAt, TagReader, pending_tag},
     window::{Found, Window},
 };
@@ -166,7 +166,7 @@ impl Reclaim {
     /// Does the reclaiming that is possible now. True if it appended something or has more to do.
     ///
     /// The log is durable up to `synced`, and the last write had `written` bytes.
-    pub(super) fn step(&mut self, shared: &Shared, synced: Position, written: usize) -> bool {
+    pub(super) fn step(&mut self, shared: &SharedLog, synced: Position, written: usize) -> bool {
         self.begin_copying(shared, synced);
         // The last write includes the records that the last step copied.
         let appended = written.saturating_sub(mem::take(&mut self.copied));
@@ -178,7 +178,7 @@ impl Reclaim {
     }
 
     /// Appends a record that the oldest segments are not needed.
-    fn begin(&mut self, shared: &Shared) -> bool {
+    fn begin(&mut self, shared: &SharedLog) -> bool {
         let mut log = shared.log();
         let count = log.index.segments.dead_count();
         if count > 0 {
@@ -191,7 +191,7 @@ impl Reclaim {
     /// Removes or reuses the files of such segments once that record is durable, some at a time.
     ///
     /// Returns the bytes given back to the file system; `None` if there were no files.
-    pub(super) fn finish(&mut self, shared: &Shared, synced: Position) -> Option<u64> {
+    pub(super) fn finish(&mut self, shared: &SharedLog, synced: Position) -> Option<u64> {
         if self.left.is_empty()
             && let Some((oldest, _)) = self.leaving.take_if(|(_, position)| *position <= synced)
         {
@@ -217,7 +217,7 @@ impl Reclaim {
     }
 
     /// Removes segments from the index, so that nothing reads them again.
-    fn forget(&mut self, shared: &Shared, oldest: u32) -> Range<u32> {
+    fn forget(&mut self, shared: &SharedLog, oldest: u32) -> Range<u32> {
         let mut log = shared.log();
         // Their files may be reused, so further reads could return other records.
         log.has_rolled |= self.copying.take_if(|copying| copying.segment < oldest).is_some();
@@ -235,6 +235,9 @@ impl Reclaim {
             return None;
         }
         let (name, spare) = (log_name(number), spare_name(number));
+        if self.disk.is_pinned(&name) {
+            return None;
+        }
         let bytes = u64::from(bytes);
         let file = self.disk.open(&name).ok()?;
         match file.length().ok()? {
@@ -246,7 +249,7 @@ impl Reclaim {
         Some(spare)
     }
 
-    fn begin_copying(&mut self, shared: &Shared, synced: Position) {
+    fn begin_copying(&mut self, shared: &SharedLog, synced: Position) {
         if self.copying.is_some() || self.retry_at.is_some_and(|time| time > Instant::now()) {
             return;
         }
@@ -282,7 +285,7 @@ impl Reclaim {
     }
 
     /// Processes up to `bytes` of the oldest segment. Returns the appended bytes.
-    fn copy(&mut self, shared: &Shared, bytes: usize) -> usize {
+    fn copy(&mut self, shared: &SharedLog, bytes: usize) -> usize {
         let mut copied = 0;
         let mut looked_at = 0;
         while let Some(mut copying) = self.copying.take() {
@@ -312,7 +315,7 @@ impl Reclaim {
     }
 
     /// Ends the copying of a segment in which nothing lives now. The next step considers the next segment.
-    fn end_copying(&mut self, shared: &Shared, copying: &Copying) {
+    fn end_copying(&mut self, shared: &SharedLog, copying: &Copying) {
         if copying.living(shared) > 0 {
             let stop = Stop::Damage("its records are not those of the index");
             return self.put_off(shared, copying.segment, 0, &stop);
@@ -327,7 +330,7 @@ impl Reclaim {
     /// Ends an attempt to copy, and schedules the next one.
     ///
     /// A read error counts as damage only after [`FAILURES_MAX`] attempts.
-    fn put_off(&mut self, shared: &Shared, segment: u32, offset: u32, stop: &Stop) {
+    fn put_off(&mut self, shared: &SharedLog, segment: u32, offset: u32, stop: &Stop) {
         self.copying = None;
         self.retry_at = Some(Instant::now() + (RETRY_FIRST * (1 << self.failures.min(6))).min(RETRY_MAX));
         self.failures += 1;
@@ -368,12 +371,12 @@ enum Stop {
 }
 
 impl Copying {
-    fn living(&self, shared: &Shared) -> u32 {
+    fn living(&self, shared: &SharedLog) -> u32 {
         shared.log().index.segments.get(self.segment).map_or(0, |segment| segment.live)
     }
 
     /// Copies one block, under the lock. Returns the appended bytes.
-    fn block(&mut self, shared: &Shared, disk: &dyn Disk, living: &mut Living, bytes: usize) -> Result<usize, Stop> {
+    fn block(&mut self, shared: &SharedLog, disk: &dyn Disk, living: &mut Living, bytes: usize) -> Result<usize, Stop> {
         // Reads the block before taking the lock.
         if let Found::Bad(bad) = self.window.record(self.spot(), self.end)? {
             return Err(Stop::Damage(bad.text()));

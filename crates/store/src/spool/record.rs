@@ -104,7 +104,7 @@ fn tag_bytes(lengths: &[u8]) -> usize {
 }
 
 /// Location of a record, and the seed of its checksum.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spot {
     pub(super) seed: u32,
     pub(super) offset: u32,
@@ -265,6 +265,31 @@ pub(super) fn padded(length: usize) -> usize {
 /// Computes the checksum. It includes length and offset, so a truncated or misplaced record is invalid.
 fn checksum(spot: Spot, length: u32, from_type_on: &[u8]) -> u32 {
     crc32c::crc32c_append(spot.seed ^ length ^ spot.offset.rotate_left(13), from_type_on)
+}
+
+/// Checksum of a record that is read in parts.
+pub(super) struct Checksum(u32);
+
+impl Checksum {
+    /// Begins with the first bytes of the record, of at least the size of [`HEADER`].
+    pub(super) fn begin(spot: Spot, length: u32, head: &[u8]) -> Self {
+        Self(checksum(spot, length, &head[8..]))
+    }
+
+    pub(super) fn add(&mut self, next: &[u8]) {
+        self.0 = crc32c::crc32c_append(self.0, next);
+    }
+
+    /// Whether the record states this checksum.
+    pub(super) fn is_right(&self, head: &[u8]) -> bool {
+        head[4..8] == self.0.to_le_bytes()
+    }
+}
+
+/// Parses the beginning of a message's record, which verifies nothing. Its body is as long as the beginning permits.
+pub(super) fn beginning(bytes: &[u8]) -> Option<Message<'_>> {
+    let rest = bytes.get(HEADER..).filter(|_| bytes[8] == MESSAGE)?;
+    message(bytes, u16::from_le_bytes([bytes[10], bytes[11]]), rest)
 }
 
 /// Fields of any record except a message.

@@ -98,6 +98,16 @@ const AHEAD: usize = 1 << 20;
 
 /// Reads a directory without changing it.
 pub(super) fn examine(disk: &dyn Disk) -> Result<Examined, OpenError> {
+    read(disk, true)
+}
+
+/// Verifies a directory as [`examine`] does, in the memory of a few records: keeps nothing of the messages.
+pub(crate) fn verify(disk: &dyn Disk) -> Result<(), OpenError> {
+    read(disk, false).map(drop)
+}
+
+/// Reads a directory. `is_indexed`: its messages are found by the index afterwards.
+fn read(disk: &dyn Disk, is_indexed: bool) -> Result<Examined, OpenError> {
     let names = disk.list().map_err(|error| OpenError::Io { path: disk.path(""), error })?;
     let numbers: BTreeSet<u32> = names.iter().filter_map(|name| number_of(name)).collect();
     let mut left_over: Vec<String> = names.into_iter().filter(|name| is_spare(name)).collect();
@@ -124,8 +134,8 @@ pub(super) fn examine(disk: &dyn Disk) -> Result<Examined, OpenError> {
     if let Some(missing) = (oldest..=newest).find(|number| !numbers.contains(number)) {
         return Err(OpenError::Missing(disk.path(&log_name(missing))));
     }
-    let mut reading =
-        Reading { disk, index: Index::new(Segments::starting_at(oldest)), recovered: Recovered::default(), confirmed };
+    let index = Index::new(Segments::starting_at(oldest));
+    let mut reading = Reading { disk, index, is_indexed, recovered: Recovered::default(), confirmed };
     let mut end = 0;
     for number in oldest..=newest {
         end = reading.segment(number, number == newest)?;
@@ -331,6 +341,7 @@ pub(super) fn confirmed_by(window: &mut Window, seed: u32, from: u32) -> io::Res
 struct Reading<'a> {
     disk: &'a dyn Disk,
     index: Index,
+    is_indexed: bool,
     recovered: Recovered,
     confirmed: Position,
 }
@@ -347,13 +358,15 @@ impl Reading<'_> {
             refuse_if_short(self.disk, &window, &header)?;
         }
         self.index.segments.push(seed);
-        let Self { index, recovered, confirmed, .. } = self;
+        let Self { index, is_indexed, recovered, confirmed, .. } = self;
         let end = walk(&mut window, seed, limit, |offset, record| {
             recovered.was_closed = *record == Record::Closed;
             if let Record::Synced(position) = record {
                 *confirmed = (*confirmed).max(*position);
             }
-            index.apply(record, Position::new(number, offset));
+            if *is_indexed {
+                index.apply(record, Position::new(number, offset));
+            }
         });
         let end = end.map_err(io)?;
         if let Some(bad) = end.bad {

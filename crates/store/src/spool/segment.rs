@@ -11,7 +11,8 @@ use super::{
 pub(crate) const FIRST_RECORD: u32 = 64;
 
 const MAGIC: &[u8; 8] = b"TBSPOOL\n";
-pub(super) const VERSION: u32 = 1;
+/// Version of the log's files.
+pub const VERSION: u32 = 1;
 
 /// Header of a segment file. It is on disk before the file gets its segment name.
 ///
@@ -76,7 +77,7 @@ impl Header {
 }
 
 /// Name of a segment's file.
-pub(super) fn log_name(number: u32) -> String {
+pub(crate) fn log_name(number: u32) -> String {
     format!("{number:010}.log")
 }
 

@@ -16,7 +16,7 @@ use super::{
     wakers::Wakers,
 };
 
-pub(super) struct Shared {
+pub(super) struct SharedLog {
     log: Mutex<Log>,
     /// Durable position. The committer stores it (release) after the disk has confirmed; anybody loads it (acquire).
     durable: AtomicU64,
@@ -41,7 +41,7 @@ pub(super) struct Shared {
     pub(super) progress: Condvar,
 }
 
-impl Shared {
+impl SharedLog {
     pub(super) fn new(log: Log) -> Self {
         Self {
             durable: AtomicU64::new(log.synced.bits()),

@@ -23,6 +23,18 @@ enum Bound {
     Maximum(u64),
 }
 
+/// True if a file system with these free and total bytes has no room for messages. `times`: how many times the usual
+/// reserve is wanted.
+pub(crate) fn is_full((free, total): (u64, u64), times: u64) -> bool {
+    let segment_bytes = u64::from(super::Options::default().segment_bytes);
+    free < times.saturating_mul(reserve(segment_bytes, total))
+}
+
+/// Bytes that stay free for acknowledgements.
+fn reserve(segment_bytes: u64, total: u64) -> u64 {
+    (2 * segment_bytes).min(total / 16)
+}
+
 impl Space {
     /// Queries the disk.
     ///
@@ -33,7 +45,7 @@ impl Space {
         let endings = entries.saturating_mul(ENDING_BYTES);
         // A system that does not report its free space still reports errors when it is full.
         let (free, total) = disk.space().unwrap_or((u64::MAX, u64::MAX));
-        let reserve = (2 * segment_bytes).min(total / 16).max(endings);
+        let reserve = reserve(segment_bytes, total).max(endings);
         let of_disk = Self { available: free.saturating_sub(reserve), bound: Bound::Disk { free, reserve } };
         if maximum == 0 {
             return of_disk;

@@ -40,10 +40,10 @@ pub trait Backend: Send {
 }
 
 /// Makes a snapshot of a database, which keeps the database open.
-pub type Snapshots = Box<dyn Fn() -> Box<dyn TableSnapshot> + Send>;
+pub type Snapshots = Box<dyn Fn() -> Box<dyn TableSnapshot> + Send + Sync>;
 
 /// Content of all tables at one moment.
-pub trait TableSnapshot {
+pub trait TableSnapshot: Send {
     /// Visits all tables, keys and values, until `visit` returns false.
     ///
     /// # Errors
@@ -141,7 +141,7 @@ impl BackendError {
 }
 
 /// Turns a panic into an error: fjall panics on some kinds of damage.
-pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, BackendError>) -> Result<T, BackendError> {
+pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, BackendError>) -> Result<T, BackendError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let words = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
         let words = words.unwrap_or("no words");

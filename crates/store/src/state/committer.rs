@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::backend::{Opener, Opening};
-use super::shared::{Shared, Taken};
+use super::shared::{SharedState, Taken};
 use super::{BackendError, Batch, Health};
 use crate::Sync;
 
@@ -12,7 +12,7 @@ use crate::Sync;
 ///
 /// It then closes the database and opens it anew: after one failed sync, a later one may report success for lost data.
 pub(super) struct Committer {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     open: Opener,
     on_health: Box<dyn Fn(&Health) + Send>,
     /// Unconfirmed changes. Empty between two steps unless a step failed or the policy is an interval.
@@ -26,7 +26,7 @@ pub(super) struct Committer {
 }
 
 impl Committer {
-    pub(super) fn new(shared: Arc<Shared>, open: Opener, on_health: Box<dyn Fn(&Health) + Send>) -> Self {
+    pub(super) fn new(shared: Arc<SharedState>, open: Opener, on_health: Box<dyn Fn(&Health) + Send>) -> Self {
         Self {
             shared,
             open,

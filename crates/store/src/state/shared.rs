@@ -7,7 +7,7 @@ use super::wakers::Wakers;
 use super::{Backend, Batch, Change, Health, Options, Stats, Table, Ticket};
 
 /// State shared by callers and the committer.
-pub(super) struct Shared {
+pub(super) struct SharedState {
     pub(super) options: Options,
     /// Held by the committer while it writes; `None` after a failure. Lock order: before `work`.
     pub(super) backend: Mutex<Option<Box<dyn Backend>>>,
@@ -42,7 +42,7 @@ pub(super) struct Taken {
     pub(super) is_stopping: bool,
 }
 
-impl Shared {
+impl SharedState {
     pub(super) fn new(options: Options, backend: Box<dyn Backend>) -> Self {
         let work = Work {
             pending: Batch::default(),

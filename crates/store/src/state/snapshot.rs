@@ -22,7 +22,7 @@ pub struct Snapshot {
     backend: FjallBackend,
     dropped: Vec<Dropped>,
     path: PathBuf,
-    pub(super) id: identity::State,
+    pub(super) id: identity::StateIdentity,
     _copy: TempDir,
 }
 
@@ -40,6 +40,21 @@ pub struct Dropped {
     pub is_torn: bool,
 }
 
+impl fmt::Display for Dropped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, offset, bytes, is_torn } = self;
+        let path = path.display();
+        if *is_torn {
+            let what = "changes that were not wholly written, which a broker leaves out";
+            return write!(f, "{path}: offset {offset}: the last {bytes} bytes are {what}");
+        }
+        write!(
+            f,
+            "{path}: offset {offset}: confirmed changes are damaged; nothing of the last {bytes} bytes can be read"
+        )
+    }
+}
+
 impl Snapshot {
     /// Opens a snapshot of the state in `directory`.
     ///
@@ -52,7 +67,7 @@ impl Snapshot {
         if let Ok(messages) = MessageFiles::of(directory.path())
             && creation::is_due(&path, messages).map_err(unreadable)?
         {
-            messages.check(directory.path(), identity::State::New).map_err(OpenError::Mismatch)?;
+            messages.check(directory.path(), identity::StateIdentity::New).map_err(OpenError::Mismatch)?;
             let missing = "nothing is stored yet: no first start was finished here, and the next start begins anew";
             return Err(unreadable(BackendError::new(missing)));
         }
@@ -65,7 +80,7 @@ impl Snapshot {
         })?;
         guarded(|| has_known_version(&backend, &path)).map_err(damaged)??;
         let id = guarded(|| id_in(&backend)).map_err(damaged)?;
-        let id = id.map_or(identity::State::Unnamed, identity::State::Named);
+        let id = id.map_or(identity::StateIdentity::Unnamed, identity::StateIdentity::Named);
         Ok(Self { backend, dropped, path, id, _copy: copy })
     }
 

@@ -1,11 +1,13 @@
 //! A spool with a copy: either end dies at any operation, and whichever leads afterwards has everything confirmed.
 
+use std::fs;
 use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::Pair;
+use super::{Pair, Store, content};
 use crate::Sync;
+use crate::mirror::copying::PIECE_BYTES;
 use crate::spool::Options;
 use crate::spool::tests::{Caller, End, MemoryDisk, Model, Rig, SMALL, Wish, fixed, message, wish};
 
@@ -153,4 +155,30 @@ fn copy_equals_the_leaders_segments() {
     for name in segments.filter(|name| crate::spool::number_of(name) < Some(end.segment())) {
         assert_eq!(leader.content(&name), copy.content(&name), "{name}");
     }
+}
+
+#[test]
+fn join_of_a_fresh_store_sends_and_counts_no_booked_space() {
+    let directory = tempfile::tempdir().unwrap();
+    let (first, second) = (directory.path().join("a"), directory.path().join("b"));
+    // The first copy has nothing. The second one has nearly all, and pieces of it are compared or replaced.
+    for (round, most) in [(0, 200_000), (1, 3 * PIECE_BYTES as u64)] {
+        let leader = Store::open(&first, Sync::Always);
+        // The first segments are small.
+        for sequence in 1..=10 {
+            leader.spool.wait(leader.append(10 * round + sequence, 10_000)).unwrap();
+        }
+        let files = fs::read_dir(first.join("spool")).unwrap();
+        let booked: u64 = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
+        assert!(booked >= 4 * PIECE_BYTES as u64, "{booked}");
+        let copy = leader.begin_copy(&second, Sync::Always);
+        leader.wait_for_follower();
+        let stats = leader.mirror.stats();
+        assert!((100_000..=most).contains(&stats.log_bytes), "{stats:?}");
+        assert!((stats.log_bytes..=most).contains(&stats.copied_bytes), "{stats:?}");
+        assert!(stats.log.bytes <= most, "{stats:?}");
+        leader.mirror.end();
+        copy.seal();
+    }
+    assert_eq!(content(&second), content(&first));
 }

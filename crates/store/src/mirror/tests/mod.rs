@@ -1,5 +1,8 @@
 //! Tests of the mirror.
 
+mod backup;
+mod check;
+mod intact;
 mod log;
 
 use std::os::unix::net::UnixStream;
@@ -13,7 +16,7 @@ use super::log_copy::LogCopy;
 use super::state_copy::StateCopy;
 use super::*;
 use crate::spool::tests::MemoryDisk;
-use crate::spool::{Limit, Messages, Place, QueueId, Sequence};
+use crate::spool::{Heads, Limit, Messages, NoPayload, Payload, Place, QueueId, Reference, Sequence, log_name};
 use crate::state::memory_backend::MemoryDisk as MemoryState;
 use crate::state::{Change, Table};
 
@@ -32,6 +35,8 @@ pub(crate) struct Pair {
 pub(crate) struct Agreed {
     role: Mutex<Role>,
     changed: Condvar,
+    /// Damage of the leader's data.
+    damage: Mutex<Vec<String>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,6 +82,7 @@ impl Default for Pair {
                     of_events.set(Role::None);
                     mirror.release(join);
                 }
+                Event::Damaged(damage) => of_events.damage.lock().unwrap().push(damage),
             }
         });
         *own.lock().unwrap() = Arc::downgrade(&mirror);
@@ -179,10 +185,20 @@ impl Store {
     }
 
     fn begin_copy(&self, directory: &Path, sync: Sync) -> Copy {
+        self.begin_copy_with(directory, sync, u64::MAX, |_| {})
+    }
+
+    fn begin_copy_with(
+        &self,
+        directory: &Path,
+        sync: Sync,
+        bytes_per_second: u64,
+        on_event: impl Fn(CopyEvent) + Send + std::marker::Sync + 'static,
+    ) -> Copy {
         let (log, state) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
         self.agreed.set(Role::Joiner);
-        let copy = Copy::begin(directory, sync, Box::new(log.1), Box::new(state.1), |_| {}).unwrap();
-        self.mirror.join(next_join(), Box::new(log.0), Box::new(state.0), u64::MAX).unwrap();
+        let copy = Copy::begin(directory, sync, Box::new(log.1), Box::new(state.1), on_event).unwrap();
+        self.mirror.join(next_join(), Box::new(log.0), Box::new(state.0), bytes_per_second).unwrap();
         copy
     }
 
@@ -230,7 +246,14 @@ fn copy_that_joined_under_load_has_everything_confirmed() {
         let copy = leader.begin_copy(&second, sync);
         work(&leader, 300);
         leader.wait_for_follower();
+        let before = leader.mirror.stats();
+        assert!(before.log_bytes >= 3_000_000 && before.copied_bytes >= before.log_bytes, "{before:?}");
         work(&leader, 100);
+        let after = leader.mirror.stats();
+        for (before, after, bytes) in [(before.log, after.log, 1_000_000), (before.state, after.state, 1600)] {
+            assert!(after.operations > before.operations && after.bytes >= before.bytes + bytes, "{after:?}");
+            assert!(after.waits.iter().sum::<u64>() > before.waits.iter().sum::<u64>(), "{after:?}");
+        }
         leader.mirror.end();
         copy.seal();
         let all: Vec<u64> = (1..=700).collect();
@@ -286,12 +309,20 @@ fn commit_waits_for_lost_follower_until_it_is_released() {
         while mirror.log.numbers().0 == 0 {
             thread::yield_now();
         }
-        thread::sleep(Duration::from_millis(20));
+        // Its own disk has the message first.
+        for _ in 0..10 {
+            thread::sleep(Duration::from_millis(20));
+            while mirror.log.disk.longest().is_some() {
+                thread::yield_now();
+            }
+        }
         assert!(!waits.is_finished() && spool.durable() < end);
         mirror.release(JoinId(1));
         waits.join().unwrap().unwrap();
     });
     assert_eq!(spool.queue(place.queue).unwrap().waiting, 1);
+    let TrafficStats { waits, waited, .. } = mirror.stats().log;
+    assert!(waits.iter().sum::<u64>() > 0 && waited > Duration::ZERO, "{waits:?} {waited:?}");
 }
 
 #[test]
@@ -324,4 +355,135 @@ fn copy_whose_disk_fails_tells_the_leader() {
     file.write_at(b"bytes", 0).unwrap();
     file.sync().unwrap();
     assert!(pair.is_alone(), "the commit went on without the copy");
+}
+
+#[test]
+fn call_that_hangs_shows_in_the_mirror() {
+    let mirror = Mirror::new(|_| {});
+    let disk = MemoryDisk::default();
+    let file = mirror.disk(Arc::new(disk.clone())).create("0000000001.log").unwrap();
+    assert_eq!(mirror.disk_waits(), None);
+    let calls: [fn(&dyn spool::DiskFile); 2] =
+        [|file| file.sync().unwrap(), |file| assert_eq!(file.read_at(&mut [0], 0).unwrap(), 0)];
+    for call in calls {
+        thread::scope(|scope| {
+            // The disk answers nothing in that time.
+            disk.set_faults(|_| {
+                scope.spawn(|| call(&*file));
+                while mirror.disk_waits().is_none_or(|time| time < Duration::from_millis(20)) {
+                    thread::yield_now();
+                }
+            });
+        });
+        assert_eq!(mirror.disk_waits(), None);
+    }
+}
+
+#[test]
+fn full_disks_are_compared() {
+    let mirror = Mirror::new(|_| {});
+    let disk = MemoryDisk::default();
+    let inner: Arc<dyn Disk> = Arc::new(disk.clone());
+    let mirrored = mirror.disk(Arc::clone(&inner));
+    mirrored.create("0000000001.log").unwrap().allocate(1 << 20).unwrap();
+    disk.set_faults(|faults| faults.is_full = true);
+    assert!(!mirror.are_both_full(), "there is no copy");
+    mirror.log.expect(JoinId(1), Box::new(UnixStream::pair().unwrap().0));
+    for (free, full, are_both) in [(1 << 39, Some(Full::Leader), false), (0, None, true)] {
+        mirror.log.confirm(JoinId(1), 0, Some((free, 1 << 40)));
+        assert_eq!((mirror.full_disk(), mirror.are_both_full()), (full, are_both));
+    }
+}
+
+/// References to the messages of the queue, of which the beginning was read.
+fn references(spool: &Spool) -> Vec<Reference> {
+    let mut read = Messages::default();
+    let limit = Limit { messages: 100, bytes: 1 << 20 };
+    let heads = Heads { from_bytes: 4096, messages: 100, bytes: usize::MAX };
+    spool.read_heads(QueueId(1), &[Sequence(0)..=Sequence(u64::MAX)], limit, heads, &mut read).unwrap();
+    let bytes = read.bytes();
+    let behind = |message: &spool::Stored| {
+        let body = &bytes[message.body.clone().unwrap()];
+        assert!(body.len() <= 1024, "{}", body.len());
+        let reference = message.record.unwrap().behind(&body[..10]);
+        Reference::from_bytes(&reference.to_bytes())
+    };
+    read.iter().map(behind).collect()
+}
+
+fn bytes_of(payload: &mut Payload) -> Result<Vec<u8>, NoPayload> {
+    let pieces = (0..payload.pieces()).map(|number| payload.piece(number));
+    Ok(pieces.collect::<Result<Vec<_>, _>>()?.concat())
+}
+
+#[test]
+fn payloads_are_found_in_the_copy_and_damage_is_noticed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (first, second) = (directory.path().join("a"), directory.path().join("b"));
+    let leader = Store::open(&first, Sync::Always);
+    let copy = leader.begin_copy(&second, Sync::Always);
+    leader.wait_for_follower();
+    let sizes = [5_000, 64 << 10, 64 << 10 | 11, 200_000];
+    for (sequence, size) in (1..).zip(sizes) {
+        let end = leader.append(sequence, size);
+        leader.spool.wait(end).unwrap();
+    }
+    let references = references(&leader.spool);
+    assert_eq!(references.len(), sizes.len());
+    let reader = copy.reader();
+    for ((sequence, size), reference) in (1_u8..).zip(sizes).zip(&references) {
+        let mut payload = reader.find(*reference).unwrap();
+        assert_eq!(
+            (reference.payload_len() as usize, bytes_of(&mut payload).unwrap()),
+            (size - 10, vec![sequence; size - 10])
+        );
+    }
+    let segment = second.join("spool").join(log_name(references[3].segment()));
+    let mut file = std::fs::read(&segment).unwrap();
+    let damaged = file.iter().rposition(|&byte| byte == 4).unwrap();
+    let mut open = reader.find(references[3]).unwrap();
+    file[damaged] ^= 1;
+    std::fs::write(&segment, &file).unwrap();
+    assert!(matches!(bytes_of(&mut open), Err(NoPayload::Differs(..))), "it changes while it is sent");
+    assert!(matches!(reader.find(references[3]), Err(NoPayload::Differs(..))));
+    assert_eq!(bytes_of(&mut reader.find(references[0]).unwrap()).unwrap().len(), 4_990);
+    // Each field of a reference is verified, except the last one, which tells the oldest segment.
+    for field in 0..Reference::BYTES / 4 - 1 {
+        let mut bytes = references[0].to_bytes();
+        bytes[field * 4 + 3] ^= 8;
+        assert!(reader.find(Reference::from_bytes(&bytes)).is_err(), "field {field}");
+    }
+    leader.mirror.end();
+}
+
+#[test]
+fn segment_that_leaves_the_log_is_read_for_a_while() {
+    let directory = tempfile::tempdir().unwrap();
+    let (first, second) = (directory.path().join("a"), directory.path().join("b"));
+    let leader = Store::open(&first, Sync::Always);
+    let copy = leader.begin_copy(&second, Sync::Always);
+    leader.wait_for_follower();
+    let fill = |sequences: std::ops::RangeInclusive<u64>| {
+        for sequence in sequences {
+            let end = leader.append(sequence, 100_000);
+            leader.spool.wait(end).unwrap();
+        }
+    };
+    fill(1..=40);
+    let old = references(&leader.spool);
+    let reader = copy.reader();
+    let mut open = reader.find(old[0]).unwrap();
+    leader.spool.begin().acknowledge(QueueId(1), Sequence(1)..=Sequence(40));
+    // Files of the oldest segments are removed or used again.
+    let name = |reference: &Reference| second.join("spool").join(log_name(reference.segment()));
+    let mut sequence = 41;
+    while name(&old[0]).exists() || name(&old[20]).exists() {
+        assert!(sequence < 1_000, "nothing is reclaimed");
+        fill(sequence..=sequence);
+        sequence += 1;
+    }
+    fill(sequence..=sequence + 40);
+    assert_eq!(bytes_of(&mut open).unwrap(), vec![1; 99_990]);
+    assert_eq!(bytes_of(&mut reader.find(old[1]).unwrap()).unwrap(), vec![2; 99_990]);
+    leader.mirror.end();
 }

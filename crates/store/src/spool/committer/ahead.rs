@@ -87,7 +87,7 @@ impl Committer {
         self.shared.grow(bytes);
         // The file made ahead is made anew, unless the log needs it already.
         if self.made.0 == next && self.shared.log().end().segment() < next {
-            let _ = self.unmake(next);
+            let _ = self.remove_unused(next);
         }
     }
 

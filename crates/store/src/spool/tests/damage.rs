@@ -243,7 +243,7 @@ proptest! {
         let disk = rig.disk.clone();
         // Written but not known to be confirmed: all states since the commit are allowed.
         let unknown = rig.keep_history(|rig| rig.work(1_000));
-        prop_assert_eq!(unknown, crate::spool::committer::Step::Idle);
+        prop_assert_eq!(unknown, crate::spool::committer::CommitStep::Idle);
         let newest = newest(&disk);
         let left = rig.leave(End::Doubted);
         let confirmed = examine(&left.disk).unwrap().confirmed;

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::spool::{
     Body, Health, Options, QueueId,
-    committer::Step,
+    committer::CommitStep,
     reclaim::{FAILURES_MAX, FILES_A_STEP, Pieces},
     segment::{is_spare, log_name},
 };
@@ -151,7 +151,7 @@ fn large_file_is_shortened_for_reuse() {
         rig.call(&acknowledge(1, sequence, sequence));
         (0..20).for_each(|more| rig.call(&message(2, 20 * sequence + more)));
         rig.call(&acknowledge(2, 0, 1_000));
-        while rig.work(1) == Step::More {
+        while rig.work(1) == CommitStep::More {
             let spares: Vec<_> = rig.disk.names().into_iter().filter(|name| is_spare(name)).collect();
             assert!(spares.iter().all(|name| rig.disk.content(name).len() <= 4096), "{spares:?}");
         }
@@ -169,7 +169,7 @@ fn many_files_are_removed_in_bounded_steps() {
     rig.call(&Call::DropQueue(1));
     let mut before = rig.disk.names().len();
     assert!(before > 60);
-    while rig.work(1) == Step::More {
+    while rig.work(1) == CommitStep::More {
         let now = rig.disk.names().len();
         assert!(now + FILES_A_STEP as usize >= before, "{before} {now}");
         before = now;

@@ -9,7 +9,7 @@ use super::{
 use crate::Sync;
 use crate::spool::{
     Disk, Options, Position, Spool,
-    committer::{Committer, Step},
+    committer::{CommitStep, Committer},
     reclaim::Pieces,
     recovery::OpenError,
 };
@@ -88,7 +88,7 @@ impl Rig {
 
     /// Runs the committer until it is idle. True if everything is confirmed.
     pub(crate) fn commit(&mut self) -> bool {
-        self.work(1_000) == Step::Idle
+        self.work(1_000) == CommitStep::Idle
     }
 
     /// As [`work`](Self::work), for other modules.
@@ -97,12 +97,12 @@ impl Rig {
     }
 
     /// Runs at most `steps` steps, with all postponed actions due.
-    pub(in crate::spool) fn work(&mut self, steps: usize) -> Step {
+    pub(in crate::spool) fn work(&mut self, steps: usize) -> CommitStep {
         self.committer.pass_time();
-        let mut step = Step::More;
+        let mut step = CommitStep::More;
         for _ in 0..steps {
             step = self.committer.step();
-            if step != Step::More {
+            if step != CommitStep::More {
                 break;
             }
         }

@@ -142,7 +142,7 @@ fn looked_at(directory: &Path) -> Result<StoreId, String> {
         locked => locked.unwrap(),
     };
     match Snapshot::open(&locked).map_err(|error| error.to_string())?.id {
-        identity::State::Named(id) => Ok(id),
+        identity::StateIdentity::Named(id) => Ok(id),
         other => panic!("{other:?}"),
     }
 }
