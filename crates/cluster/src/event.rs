@@ -58,9 +58,11 @@ pub enum Input {
     },
     /// End of [`Action::SyncDisk`].
     Synced,
-    /// This node's disk has failed for 2 s, or is full while the follower's is not; or a mark or a sync has failed.
-    /// A standby's disk is reported as [`Input::CopyBroken`] instead.
+    /// [`Action::SyncDisk`] has failed.
     DiskFailed,
+    /// This leader's disk has failed for 2 s, or is full while the follower's is not. The driver repeats it while that
+    /// lasts. A standby's disk is reported as [`Input::CopyBroken`] instead.
+    DiskUnusable,
 
     /// The link to the leader is open. The driver has sent [`Machine::hello`](crate::Machine::hello).
     LinkUp {
@@ -78,6 +80,12 @@ pub enum Input {
     Beacon {
         /// The beacon's number, to be returned.
         number: u64,
+        /// The leader's record.
+        record: Record,
+    },
+    /// The leader of this record hands over, see [`Action::SendHandover`]. Beacons that it had sent before were reported
+    /// before.
+    HandedOver {
         /// The leader's record.
         record: Record,
     },
@@ -99,7 +107,23 @@ pub enum Input {
         /// True if messages may be lost which only the other node has.
         accept_loss: bool,
     },
-    /// The process is to end. The answer is [`Action::Stopped`].
+    /// An operator wants the follower to lead instead of this node. The answer is [`Action::Switched`], or
+    /// [`Action::StopBroker`] if this node ends before.
+    Switch {
+        /// The node that is to lead; `None`: the follower, whichever it is.
+        to: Option<Node>,
+    },
+    /// An operator wants this node to lead, although the record names nodes that are gone for ever. The driver has found
+    /// that none of these answers. The answer is [`Action::Promotion`].
+    Force {
+        /// True if there is a store in the directory.
+        has_store: bool,
+        /// True if messages may be lost, and the operator knows that no other node leads.
+        accept_loss: bool,
+    },
+    /// Another process answers at this node's own address, with this node's name.
+    NamesakeFound,
+    /// The process is to end. The answer is [`Action::Stopped`]. A leader hands over first, unless it is asked again.
     Stop,
 }
 
@@ -138,6 +162,13 @@ pub struct Hello {
     pub epoch: u64,
     /// False is a promise: the node never takes over in this epoch.
     pub may_take_over: bool,
+    /// False if the node gets no copy: it cannot read the leader's formats, or could not lead with the copy.
+    pub may_join: bool,
+    /// True if the node has had no link to this leader yet: its process is a new one, or has led or opened its broker in
+    /// between.
+    pub is_first: bool,
+    /// Number of its data directory; 0: not told.
+    pub directory: u64,
 }
 
 /// Something that the driver has to do.
@@ -235,12 +266,20 @@ pub enum Action {
         /// This leader's record.
         record: Record,
     },
+    /// Tell all nodes that have a link to this one that it hands over: the follower may take over at once. In order with
+    /// beacons.
+    SendHandover {
+        /// This leader's record.
+        record: Record,
+    },
     /// Send a farewell to all nodes that have a link to this one, and close the links. Nothing more is reported of
     /// these links. At once.
     Farewell,
 
-    /// Answer to [`Input::Promote`].
+    /// Answer to [`Input::Promote`] and [`Input::Force`].
     Promotion(Result<(), PromotionRefused>),
+    /// Answer to [`Input::Switch`]. `Ok`: another node leads.
+    Switched(Result<(), SwitchRefused>),
     /// Something to log.
     Notice(Notice),
     /// The process may end.
@@ -254,8 +293,41 @@ pub enum PromotionRefused {
     Leads,
     /// The node has no complete copy.
     NoCopy,
+    /// The broker or the disk has failed: the node does not lead until it is restarted.
+    Unfit,
+    /// Another process has the name of this node.
+    Namesake,
     /// The leader may have gone on alone: the copy may be behind. `accept_loss` takes it nevertheless.
     MayBeBehind,
+    /// The record's leader was heard a moment ago.
+    LeaderLives,
+    /// The node knows no record of the engine, so there is nothing to force.
+    NoRecord,
+}
+
+/// Why a leader does not hand over, or has not handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SwitchRefused {
+    /// This node does not lead.
+    NotLeader,
+    /// The node that is to lead leads already.
+    Leads,
+    /// The agreement is manual.
+    Manual,
+    /// There is no second copy.
+    NoFollower,
+    /// The copy of this node is not complete yet.
+    Incomplete(Node),
+    /// Another node is the follower.
+    NotFollower(Node),
+    /// This follower does not answer, or is being replaced.
+    Silent(Node),
+    /// The engine does not answer: the follower cannot take over.
+    EngineAway,
+    /// Another handover is under way.
+    UnderWay,
+    /// The follower has not taken over in time: this node leads as before.
+    Failed,
 }
 
 /// Something to log.
@@ -274,12 +346,19 @@ pub enum Notice {
     EngineAway,
     /// The engine answers again.
     EngineBack,
-    /// The record names this node as leader, but its directory may lack data: it waits for the follower.
-    Barred,
+    /// The record names this node as leader, but its directory may lack data.
+    Barred {
+        /// The follower that is to take over.
+        follower: Option<Node>,
+    },
+    /// Another process has the name of this node.
+    Namesake(Namesake),
     /// The follower takes over.
     TakingOver {
         /// Epoch of the record whose leader is replaced.
         epoch: u64,
+        /// True if that leader wants it.
+        is_handover: bool,
     },
     /// This node leads.
     Leads {
@@ -305,10 +384,29 @@ pub enum Notice {
         /// Why.
         loss: Loss,
     },
+    /// This leader hands over to its follower.
+    HandingOver {
+        /// The follower.
+        node: Node,
+    },
+    /// The follower has not taken over: this node goes on.
+    HandoverFailed,
     /// The broker could not be opened.
     BrokerFailed,
     /// The disk has failed.
     DiskFailed,
+}
+
+/// Another process with the name of this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Namesake {
+    /// The record's leader has this node's name and another directory: a namesake leads, or this directory is a new one.
+    Named,
+    /// It answers at this node's own address. This process does not act until it is restarted.
+    Answers,
+    /// It leads with the number of this node's directory, so it has a copy of the directory. This process does not act until it
+    /// is restarted.
+    HasCopy,
 }
 
 /// Why the leader goes on without a copy.

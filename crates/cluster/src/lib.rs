@@ -31,7 +31,9 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
-pub use event::{Action, Hello, Input, LinkEnd, Loss, Notice, PromotionRefused, Swapped, Unreachable};
+pub use event::{
+    Action, Hello, Input, LinkEnd, Loss, Namesake, Notice, PromotionRefused, Swapped, SwitchRefused, Unreachable,
+};
 pub use machine::{Machine, Status, Step};
 pub use node::{NODES, Names, Node, NodeSet, TooManyNames};
 pub use record::{Mark, MarkError, Record, Role, StoredMark, StoredRecord};

@@ -42,11 +42,22 @@ impl NodeSet {
         u8::try_from(self.0.trailing_zeros()).ok().filter(|number| usize::from(*number) < NODES).map(Node)
     }
 
+    /// True if there is no node in the set.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
     /// The set without one node.
     #[must_use]
     pub fn without(mut self, node: Node) -> Self {
         self.remove(node);
         self
+    }
+
+    /// The set without the nodes of another one.
+    #[must_use]
+    pub fn without_all(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
     }
 }
 

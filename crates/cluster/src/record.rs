@@ -19,6 +19,11 @@ pub struct Record {
     pub joiner: Option<Node>,
     /// Differs for each process and epoch: tells whose write the record is.
     pub nonce: u64,
+    /// Number of the leader's data directory, see [`Settings::directory`](crate::Settings::directory); 0: it is not told, as
+    /// in records of earlier versions.
+    pub leader_directory: u64,
+    /// The same, of the follower or of the joiner.
+    pub copy_directory: u64,
 }
 
 /// Role of a node in a record.
@@ -40,7 +45,37 @@ impl Record {
         1 + u8::from(self.follower.is_some())
     }
 
-    /// Role of a node.
+    /// True if this is the same record as `other` with numbers of directories, which a process of an earlier version has dropped
+    /// in `other`.
+    pub(crate) fn adds_directories_to(&self, other: Self) -> bool {
+        *self != other && Self { leader_directory: 0, copy_directory: 0, ..*self } == other
+    }
+
+    /// The record for the mark of a node whose directory has no copy. It names the node as no leader and follower. `None`: no
+    /// other node has one.
+    pub(crate) fn without_copy_of(&self, node: Node) -> Option<Self> {
+        let leader = Some(self.leader).filter(|leader| *leader != node).or(self.follower)?;
+        let follower = self.follower.filter(|follower| *follower != node && *follower != leader);
+        let leader_directory = if leader == self.leader { self.leader_directory } else { self.copy_directory };
+        Some(Self { leader, follower, leader_directory, ..*self })
+    }
+
+    /// Role of the node with this data directory. Another process with the same name has another directory.
+    pub fn role_in(&self, node: Node, directory: u64) -> Role {
+        let (role, named) = (self.role_of(node), self.directory_of(node));
+        if named == directory || named == 0 || directory == 0 { role } else { Role::Spare }
+    }
+
+    /// Directory of the node with this name; 0: it is not told, or the node has no role.
+    pub fn directory_of(&self, node: Node) -> u64 {
+        match self.role_of(node) {
+            Role::Leader => self.leader_directory,
+            Role::Follower | Role::Joiner => self.copy_directory,
+            Role::Spare => 0,
+        }
+    }
+
+    /// Role of a node by its name alone. The mark of a directory tells of this directory.
     pub fn role_of(&self, node: Node) -> Role {
         if self.leader == node {
             Role::Leader
@@ -64,7 +99,7 @@ pub struct Mark {
 }
 
 /// A record with names: the value in the engine, and in messages between nodes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredRecord {
     /// See [`Record::epoch`].
     pub epoch: u64,
@@ -78,6 +113,16 @@ pub struct StoredRecord {
     pub joiner: Option<String>,
     /// See [`Record::nonce`].
     pub nonce: u64,
+    /// See [`Record::leader_directory`].
+    #[serde(default, skip_serializing_if = "is_untold")]
+    pub leader_directory: u64,
+    /// See [`Record::copy_directory`].
+    #[serde(default, skip_serializing_if = "is_untold")]
+    pub copy_directory: u64,
+}
+
+fn is_untold(directory: &u64) -> bool {
+    *directory == 0
 }
 
 impl StoredRecord {
@@ -90,6 +135,8 @@ impl StoredRecord {
             follower: record.follower.map(name),
             joiner: record.joiner.map(name),
             nonce: record.nonce,
+            leader_directory: record.leader_directory,
+            copy_directory: record.copy_directory,
         }
     }
 
@@ -105,6 +152,8 @@ impl StoredRecord {
             follower: self.follower.as_deref().map(|name| names.number(name)).transpose()?,
             joiner: self.joiner.as_deref().map(|name| names.number(name)).transpose()?,
             nonce: self.nonce,
+            leader_directory: self.leader_directory,
+            copy_directory: self.copy_directory,
         })
     }
 }
@@ -169,7 +218,15 @@ mod tests {
 
     fn mark() -> (Names, Record, StoredMark) {
         let names = Names::new(["a", "b"]).unwrap();
-        let record = Record { epoch: 3, leader: Node(1), follower: Some(Node(0)), joiner: None, nonce: 7 };
+        let record = Record {
+            epoch: 3,
+            leader: Node(1),
+            follower: Some(Node(0)),
+            joiner: None,
+            nonce: 7,
+            leader_directory: 11,
+            copy_directory: 12,
+        };
         let record_text = StoredRecord::new(&record, &names);
         let stored = StoredMark { cluster: "c".into(), node: "a".into(), record: record_text, boot_id: "x".into() };
         (names, record, stored)
@@ -179,8 +236,10 @@ mod tests {
     fn a_mark_survives_its_text_form() {
         let (mut names, record, stored) = mark();
         let text = serde_json::to_string(&stored).unwrap();
-        let expected =
-            r#"{"cluster":"c","node":"a","record":{"epoch":3,"leader":"b","follower":"a","nonce":7},"boot_id":"x"}"#;
+        let expected = concat!(
+            r#"{"cluster":"c","node":"a","record":{"epoch":3,"leader":"b","follower":"a","nonce":7,"#,
+            r#""leader_directory":11,"copy_directory":12},"boot_id":"x"}"#
+        );
         assert_eq!(text, expected);
         let read: StoredMark = serde_json::from_str(&text).unwrap();
         assert_eq!(read.mark("c", "a", "x", &mut names), Ok(Mark { record, is_same_boot: true }));
@@ -197,6 +256,31 @@ mod tests {
         let (mut names, _, stored) = mark();
         assert!(matches!(stored.mark("d", "a", "x", &mut names), Err(MarkError::Cluster(_))));
         assert!(matches!(stored.mark("c", "b", "x", &mut names), Err(MarkError::Node(_))));
+    }
+
+    #[test]
+    fn a_node_without_a_copy_is_no_leader_or_follower() {
+        let (_, record, _) = mark();
+        assert_eq!(record.without_copy_of(Node(1)).map(|record| record.role_of(Node(1))), Some(Role::Spare));
+        assert_eq!(record.without_copy_of(Node(0)).map(|record| record.role_of(Node(0))), Some(Role::Spare));
+        assert_eq!(record.without_copy_of(Node(2)), Some(record));
+        assert_eq!(Record { follower: None, ..record }.without_copy_of(Node(1)), None);
+    }
+
+    #[test]
+    fn record_names_directories() {
+        let (mut names, record, _) = mark();
+        let roles = [(1, 11), (1, 12), (0, 12), (0, 11), (2, 11)];
+        let roles = roles.map(|(node, directory)| record.role_in(Node(node), directory));
+        assert_eq!(roles, [Role::Leader, Role::Spare, Role::Follower, Role::Spare, Role::Spare]);
+        let swapped = record.without_copy_of(Node(1)).unwrap();
+        assert_eq!((swapped.leader, swapped.leader_directory), (Node(0), 12));
+        // A record of an earlier version names no directory, and keeps its form.
+        let text = r#"{"epoch":3,"leader":"b","follower":"a","nonce":7}"#;
+        let stored: StoredRecord = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&stored).unwrap(), text);
+        let old = stored.record(&mut names).unwrap();
+        assert_eq!(old.role_in(Node(1), 12), Role::Leader);
     }
 
     #[test]

@@ -19,6 +19,9 @@ pub struct Settings {
     pub timing: Timing,
     /// Random number of this process: no two processes of a cluster may have the same.
     pub nonce: u64,
+    /// Random number of this node's data directory, which outlives the process. One process at a time has the directory. 0:
+    /// there is none, and names alone tell nodes.
+    pub directory: u64,
     /// The rule that a test removes.
     #[cfg(test)]
     pub(crate) without: Option<Rule>,
@@ -34,6 +37,7 @@ impl Settings {
             copies_minimum: 1,
             timing: Timing::default(),
             nonce,
+            directory: 0,
             #[cfg(test)]
             without: None,
         }
@@ -74,8 +78,12 @@ pub struct Timing {
     pub dead_after: Duration,
     /// Added to `dead_after`: silence of the leader after which the follower takes over.
     pub follower_later: Duration,
+    /// Time from the follower's seal, in a handover, after which the leader takes its lead back.
+    pub takes_over_within: Duration,
     /// Time alone after which a node joins that did not have the copy before.
     pub replace_after: Duration,
+    /// Longest pause between two copies at a node that are not completed. The first pause is `read_every`.
+    pub join_pause_max: Duration,
     /// Time between two beacons.
     pub beacon_every: Duration,
     /// Time between two reads of the record.
@@ -91,7 +99,9 @@ impl Timing {
             lease,
             dead_after,
             follower_later: Duration::from_millis(250),
+            takes_over_within: Duration::from_secs(10),
             replace_after,
+            join_pause_max: Duration::from_secs(60),
             beacon_every: lease / 8,
             read_every: Duration::from_secs(1),
             read_often: Duration::from_millis(50),
@@ -132,6 +142,12 @@ pub(crate) enum Rule {
     LeaseWait,
     /// 9: the leader counts from when it sent the beacon.
     LeaseFromSent,
+    /// 9: a leader that hands over does not act.
+    HandoverPause,
     /// 10: a deposed leader drops its broker.
     DropBroker,
+    /// 11: a node acts only by a record that names its own directory.
+    OwnDirectory,
+    /// A forced leader waits until a leader that reaches the engine has learnt of it.
+    ForceWait,
 }

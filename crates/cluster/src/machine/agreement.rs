@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::handover::Handover;
 use super::{Machine, State, Turn};
 use crate::event::{Action, Notice, Swapped, Unreachable};
 use crate::record::{Mark, Record};
@@ -51,11 +52,15 @@ impl Machine {
     pub(super) fn begin_change(&mut self, mut next: Record, needs_sync: bool, turn: &mut Turn<'_>) {
         let expected = self.record.map_or(0, |record| record.epoch);
         next.nonce = self.settings.nonce.wrapping_add(next.epoch);
-        let lags = self.mark.is_none_or(|mark| mark.record.epoch < expected) && self.settings.has(Rule::Mark);
+        // Rule 11: a record tells the directories of its nodes.
+        next = self.with_directories(next);
+        let lags = self.mark.is_none_or(|mark| mark.record.epoch < expected)
+            && self.settings.has(Rule::Mark)
+            && !self.is_forced();
         let phase = match self.record {
             // Rule 7: what only memory has is synced before there is one copy.
             _ if needs_sync && !self.settings.is_sync_always && self.settings.has(Rule::SyncBeforeAlone) => {
-                turn.act(Action::SyncDisk);
+                self.sync_disk(turn);
                 Phase::Syncing
             }
             // Rule 5: the mark is at most one epoch behind the record.
@@ -115,6 +120,8 @@ impl Machine {
             }
             return;
         }
+        // The engine has the record again.
+        let _ = self.last_error.take_if(|notice| matches!(notice, Notice::RecordMissing | Notice::RecordOlder { .. }));
         if let Some(change) = self.change.as_mut().filter(|change| change.phase == Phase::Deciding) {
             if found == Some(change.next) {
                 return self.done(turn);
@@ -135,8 +142,19 @@ impl Machine {
 
     /// Nominates this node as the first leader.
     pub(super) fn create(&mut self, turn: &mut Turn<'_>) {
+        if !self.is_fit() {
+            return;
+        }
         self.state = State::Creating;
-        let next = Record { epoch: 1, leader: self.settings.node, follower: None, joiner: None, nonce: 0 };
+        let next = Record {
+            epoch: 1,
+            leader: self.settings.node,
+            follower: None,
+            joiner: None,
+            nonce: 0,
+            leader_directory: 0,
+            copy_directory: 0,
+        };
         self.begin_change(next, false, turn);
     }
 
@@ -147,7 +165,9 @@ impl Machine {
         change.phase = Phase::Marking;
         // Rule 5: the node acts in the new epoch once its mark is on the disk.
         self.record = Some(next);
-        self.write_mark(next, turn);
+        if !self.waits_as_forced(turn) {
+            self.write_mark(next, turn);
+        }
     }
 
     /// Writes the mark, after the write that is under way.
@@ -157,6 +177,14 @@ impl Machine {
         } else {
             self.mark_job = Some(record);
             turn.act(Action::WriteMark(record));
+        }
+    }
+
+    /// Writes the mark of a follower's record again: the record tells more than before. The leader waits for this mark.
+    pub(super) fn mark_again(&mut self, record: Record, turn: &mut Turn<'_>) {
+        // Rule 6: without a session, the mark may be of an earlier boot, and has to say so.
+        if let State::Follower { session: Some(_), .. } = self.state {
+            self.write_mark(record, turn);
         }
     }
 
@@ -178,7 +206,18 @@ impl Machine {
         }
     }
 
+    pub(super) fn sync_disk(&mut self, turn: &mut Turn<'_>) {
+        self.syncs += 1;
+        turn.act(Action::SyncDisk);
+    }
+
     pub(super) fn synced(&mut self, turn: &mut Turn<'_>) {
+        self.syncs = self.syncs.saturating_sub(1);
+        if self.syncs > 0 {
+            // An older one, of a leader that was replaced in between.
+            return;
+        }
+        self.opening_synced(turn);
         if let Some(change) = self.change.as_mut().filter(|change| change.phase == Phase::Syncing) {
             let next = change.next;
             self.change = None;
@@ -207,7 +246,11 @@ impl Machine {
     pub(super) fn read_interval(&self, now: Duration) -> Duration {
         let timing = &self.settings.timing;
         let often = match self.state {
-            State::Starting { .. } | State::Creating | State::Barred => true,
+            // Nothing is urgent for a process that does not act.
+            State::Starting { .. } | State::Creating | State::Barred => self.known_namesake().is_none(),
+            State::Follower { is_handed_over: true, .. } => true,
+            // Clients wait for the news.
+            State::Leader(leader) if leader.handover.is_some_and(Handover::is_told) => return timing.read_often / 10,
             State::Spare | State::Joiner { .. } | State::Follower { .. } => self.leader_is_lost(now),
             State::Opening(_) | State::Leader(_) => self.change.is_some_and(|change| change.phase == Phase::Deciding),
             State::Closing { .. } | State::Stopped => false,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::handover::Handover;
+use super::joins::FailedJoins;
 use super::{Machine, State, Turn};
 use crate::event::{Action, Loss, Notice};
 use crate::node::Node;
@@ -11,21 +13,21 @@ use crate::settings::Rule;
 /// The node that leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Leader {
-    copy: CopyState,
+    pub(super) copy: CopyState,
     /// Why the copy is to end.
-    loss: Option<Loss>,
+    pub(super) loss: Option<Loss>,
+    pub(super) handover: Option<Handover>,
     /// When the newest answered beacon was sent.
     answered_sent: Option<Duration>,
     /// When the copy's node answered last, or its copy began.
-    answered: Duration,
+    pub(super) answered: Duration,
     /// Since when there has been one copy.
     pub(super) alone_since: Duration,
     /// No copy begins before.
-    join_after: Duration,
+    pub(super) join_after: Duration,
     /// The node that had the copy before.
-    previous: Option<Node>,
-    /// The node whose copy failed before it was complete.
-    failed: Option<Node>,
+    pub(super) previous: Option<Node>,
+    pub(super) failed_joins: FailedJoins,
     /// The last [`Action::SetLease`].
     lease: Option<Duration>,
     is_fenced: bool,
@@ -35,7 +37,7 @@ pub(super) struct Leader {
 
 /// The copy at another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum CopyState {
+pub(super) enum CopyState {
     /// There is none.
     Alone,
     /// It is made; nothing waits for it.
@@ -47,7 +49,7 @@ enum CopyState {
 }
 
 impl CopyState {
-    fn node(self) -> Option<Node> {
+    pub(super) fn node(self) -> Option<Node> {
         match self {
             Self::Alone => None,
             Self::Joining { node, .. } | Self::Required { node, .. } | Self::Following { node, .. } => Some(node),
@@ -74,9 +76,9 @@ impl Leader {
         !matches!(self.copy, CopyState::Following { .. })
     }
 
-    /// Number of copies that count.
+    /// Number of copies that count. One that is lost counts no more, also while the record still has it.
     pub(super) fn copies(&self) -> u8 {
-        1 + u8::from(matches!(self.copy, CopyState::Following { is_marked: true, .. }))
+        1 + u8::from(matches!(self.copy, CopyState::Following { is_marked: true, .. }) && self.loss.is_none())
     }
 
     pub(super) fn may_act(&self, now: Duration) -> bool {
@@ -107,12 +109,13 @@ impl Machine {
         self.state = State::Leader(Leader {
             copy: CopyState::Alone,
             loss: None,
+            handover: None,
             answered_sent: None,
             answered: turn.now,
             alone_since: turn.now,
             join_after: turn.now,
             previous,
-            failed: None,
+            failed_joins: FailedJoins::default(),
             lease: None,
             is_fenced: false,
             is_held,
@@ -126,6 +129,8 @@ impl Machine {
     /// Goes on, as far as the time and the last input allow.
     pub(super) fn leading(&mut self, turn: &mut Turn<'_>) {
         self.send_beacon(turn);
+        self.note_silence(turn);
+        self.handing_over(turn);
         self.look_at_copy(turn);
         self.update_lease(turn);
         self.fence_or_serve(turn);
@@ -135,10 +140,24 @@ impl Machine {
         let (Some(record), State::Leader(leader)) = (self.record, &mut self.state) else { return };
         if turn.now >= leader.next_beacon {
             leader.next_beacon = turn.now + self.settings.timing.beacon_every;
+            if leader.handover.is_some_and(Handover::is_told) {
+                return;
+            }
             // Rule 9: the beacon carries the time at which it is sent. Its answer counts from then.
             let number = u64::try_from(turn.now.as_micros()).unwrap_or(u64::MAX);
             // While the mark of a newer record is being written, the record is told already: it is in force.
             turn.act(Action::SendBeacon { number, record });
+        }
+    }
+
+    /// Counts a copy as lost whose node is silent. A change of the record that is under way is done first.
+    fn note_silence(&mut self, turn: &Turn<'_>) {
+        let State::Leader(leader) = &mut self.state else { return };
+        let is_silent = leader.copy.node().is_some()
+            && turn.now >= leader.answered + self.settings.timing.dead_after
+            && !leader.handover.is_some_and(Handover::is_told);
+        if is_silent && self.change.is_none() {
+            leader.loss = leader.loss.or(Some(Loss::Silent));
         }
     }
 
@@ -156,11 +175,10 @@ impl Machine {
             }
             return;
         };
-        let is_silent = turn.now >= leader.answered + self.settings.timing.dead_after;
-        let Some(loss) = leader.loss.or(is_silent.then_some(Loss::Silent)) else { return };
-        leader.loss = Some(loss);
+        let Some(loss) = leader.loss else { return };
         // A node that is bound to its copy waits for it: the follower may have been promoted.
-        let must_wait = !self.peers.contains(node) || turn.now < leader.join_after;
+        let may_join = self.peers.without_all(self.barred_peers).contains(node);
+        let must_wait = !may_join || turn.now < leader.join_after || !leader.failed_joins.permit(node, turn.now);
         if is_bound && must_wait {
             return;
         }
@@ -196,31 +214,16 @@ impl Machine {
         self.is_manual() && self.settings.copies_minimum > 1
     }
 
-    /// The node that had the copy before, at once; any other one after a time.
-    fn choose_joiner(&self, now: Duration) -> Option<Node> {
-        let State::Leader(leader) = &self.state else { return None };
-        let peers = self.peers.without(self.settings.node);
-        if now < leader.join_after {
-            return None;
-        }
-        let first = leader.previous.filter(|node| peers.contains(*node));
-        let is_late = now >= leader.alone_since + self.settings.timing.replace_after;
-        if leader.previous.is_some() && !is_late {
-            return first;
-        }
-        // A node that cannot join does not keep others from it.
-        let others = leader.failed.map_or(peers, |failed| peers.without(failed));
-        first.filter(|node| leader.failed != Some(*node)).or(others.first()).or(peers.first())
-    }
-
     /// Rule 9: the leader acts while the record, by its own last swap, has no follower, or while the lease has a fifth
     /// left. From the moment at which it asks for a follower there may be one.
-    fn update_lease(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn update_lease(&mut self, turn: &mut Turn<'_>) {
+        let pauses = self.pauses();
         let State::Leader(leader) = &mut self.state else { return };
         let asks = self.change.is_some_and(|change| change.next.follower.is_some());
         let needs_lease = asks || matches!(leader.copy, CopyState::Following { .. });
         let lease = self.settings.timing.lease;
         let until = needs_lease.then(|| leader.answered_sent.map_or(Duration::ZERO, |sent| sent + lease / 5 * 4));
+        let until = if pauses { Some(Duration::ZERO) } else { until };
         if until != leader.lease {
             leader.lease = until;
             turn.act(Action::SetLease { until });
@@ -252,17 +255,22 @@ impl Machine {
         let from = if self.settings.has(Rule::LeaseFromSent) { sent } else { turn.now };
         leader.answered_sent = leader.answered_sent.max(Some(from));
         leader.answered = turn.now;
+        let holds = from + self.settings.timing.lease / 5 * 4 > turn.now;
         // Rule 5: until its mark is on its disk, a follower that is killed cannot show that its copy is whole.
         if let CopyState::Following { is_marked, .. } = &mut leader.copy
             && marked
             && !*is_marked
         {
             *is_marked = true;
+            leader.failed_joins = FailedJoins::default();
             if leader.is_held && leader.loss.is_none() {
                 leader.is_held = false;
                 turn.act(Action::Unhold);
             }
             self.notice(Notice::CopyComplete { node }, turn);
+        }
+        if holds {
+            self.lease_returns(turn);
         }
     }
 
@@ -283,7 +291,12 @@ impl Machine {
 
     pub(super) fn confirmed(&mut self, confirmed: u64, turn: &mut Turn<'_>) {
         let (Some(record), State::Leader(leader)) = (self.record, &mut self.state) else { return };
-        let CopyState::Required { node, session } = leader.copy else { return };
+        let CopyState::Required { node, session } = leader.copy else {
+            if leader.copy.session() == Some(confirmed) {
+                self.handover_confirmed(turn);
+            }
+            return;
+        };
         if session == confirmed && self.change.is_none() && leader.loss.is_none() {
             // Rule 4: the joiner has confirmed everything, so it may be the follower.
             let next = Record { epoch: record.epoch + 1, follower: Some(node), joiner: None, ..record };
@@ -304,13 +317,17 @@ impl Machine {
     pub(super) fn copy_failed(&mut self, failed: u64) {
         if let State::Leader(leader) = &mut self.state
             && leader.copy.session() == Some(failed)
+            // A follower that takes over ends its copy.
+            && !leader.handover.is_some_and(Handover::is_told)
         {
             leader.loss = leader.loss.or(Some(Loss::Failed));
         }
     }
 
     pub(super) fn follower_restarted(&mut self) {
-        if let State::Leader(leader) = &mut self.state {
+        if let State::Leader(leader) = &mut self.state
+            && leader.copy.node().is_some()
+        {
             leader.loss = leader.loss.or(Some(Loss::Restarted));
         }
     }
@@ -336,6 +353,12 @@ impl Machine {
         if was_following {
             leader.alone_since = turn.now;
             leader.previous = before.node();
+            self.handover_failed(turn);
+        }
+        let State::Leader(leader) = &mut self.state else { return };
+        let was_complete = matches!(before, CopyState::Following { is_marked: true, .. });
+        if let Some(node) = before.node().filter(|_| record.follower.is_none() && !was_complete) {
+            leader.failed_joins.add(node, turn.now, &self.settings.timing);
         }
         if let Some(node) = record.joiner {
             let session = record.epoch;
@@ -350,7 +373,6 @@ impl Machine {
             turn.act(Action::AcceptCopy { node, session });
         } else if let (Some(node), Some(session)) = (record.follower, before.session()) {
             leader.copy = CopyState::Following { node, session, is_marked: false };
-            leader.failed = None;
         } else {
             if let Some(session) = before.session() {
                 turn.act(Action::Release { session });
@@ -359,10 +381,7 @@ impl Machine {
                 leader.is_held = false;
                 turn.act(Action::Unhold);
             }
-            leader.join_after = turn.now + if was_following { Duration::ZERO } else { self.settings.timing.read_every };
-            if !was_following {
-                leader.failed = before.node();
-            }
+            leader.join_after = turn.now + if was_complete { Duration::ZERO } else { self.settings.timing.read_every };
             leader.copy = CopyState::Alone;
             leader.loss = None;
         }
@@ -375,6 +394,8 @@ impl Leader {
     /// All times.
     pub(super) fn times(&mut self) -> impl IntoIterator<Item = &mut Duration> {
         let known = [&mut self.answered, &mut self.alone_since, &mut self.join_after, &mut self.next_beacon];
-        known.into_iter().chain(&mut self.answered_sent).chain(&mut self.lease)
+        let handover = self.handover.as_mut().map(|handover| &mut handover.until);
+        let failed_joins = [self.failed_joins.time()];
+        known.into_iter().chain(failed_joins).chain(&mut self.answered_sent).chain(&mut self.lease).chain(handover)
     }
 }

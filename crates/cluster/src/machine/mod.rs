@@ -1,21 +1,25 @@
 //! The state machine of a node.
 
 mod agreement;
+mod handover;
+mod joins;
 mod leader;
+mod namesakes;
 mod opening;
 mod standby;
 mod status;
 #[cfg(test)]
 mod times;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use self::agreement::{Call, Change};
 use self::leader::Leader;
-use self::opening::Opening;
+use self::opening::{Opening, PROMOTION};
 use self::standby::{JoinerCopy, Link};
 pub use self::status::{Status, Step};
-use crate::event::{Action, Hello, Input, LinkEnd, Notice};
+use crate::event::{Action, Hello, Input, LinkEnd, Namesake, Notice};
 use crate::node::{Node, NodeSet};
 use crate::record::{Mark, Record, Role};
 use crate::settings::{Agreement, Rule, Settings};
@@ -34,6 +38,8 @@ pub struct Machine {
     /// The mark that is being written, and the next one.
     mark_job: Option<Record>,
     mark_next: Option<Record>,
+    /// Syncs of the disk that are under way.
+    syncs: u8,
     /// The call of the engine that is under way.
     call: Call,
     is_engine_away: bool,
@@ -47,10 +53,16 @@ pub struct Machine {
     link: Link,
     /// Nodes that have a link to this one.
     peers: NodeSet,
+    /// Nodes that may not join.
+    barred_peers: NodeSet,
+    /// Directories that these nodes have told.
+    peer_directories: BTreeMap<Node, u64>,
     /// Rule 9: end of the promise in this node's answers.
     promised: Duration,
-    /// The broker or the disk has failed: the node neither leads nor takes over until its process is restarted.
+    /// The broker or the disk has failed: the node neither leads nor has a copy until its process is restarted.
     is_unfit: bool,
+    /// Another process has this node's name, until this process is restarted: see `is_unfit`.
+    namesake: Option<Namesake>,
     last_error: Option<Notice>,
     state: State,
 }
@@ -67,7 +79,7 @@ enum State {
     /// Is being copied to, in a session.
     Joiner { session: u64, copy: JoinerCopy },
     /// Has everything acknowledged. Without a session the copy has ended.
-    Follower { session: Option<u64>, is_promoted: bool },
+    Follower { session: Option<u64>, is_promoted: bool, is_handed_over: bool },
     /// The record names this node as leader, but its directory may lack data.
     Barred,
     /// Opens the broker and makes itself the leader of a new epoch.
@@ -115,6 +127,7 @@ impl Machine {
             mark,
             mark_job: None,
             mark_next: None,
+            syncs: 0,
             call: Call::None,
             is_engine_away: false,
             read_at: now,
@@ -122,8 +135,11 @@ impl Machine {
             change: None,
             link: Link::default(),
             peers: NodeSet::default(),
+            barred_peers: NodeSet::default(),
+            peer_directories: BTreeMap::new(),
             promised: if waits { now + settings.timing.lease } else { now },
             is_unfit: false,
+            namesake: None,
             last_error: None,
             state: State::Starting { until: now + settings.timing.dead_after },
         }
@@ -139,21 +155,26 @@ impl Machine {
             Input::PeerRecord(record) => self.peer_record(record, turn),
             Input::MarkWritten => self.mark_written(turn),
             Input::PeerUp(hello) => self.peer_up(hello, turn),
-            Input::PeerDown { node, end } => self.peer_down(node, end),
+            Input::PeerDown { node, end } => self.peer_down(node, end, turn),
             Input::Answer { node, number, is_marked } => self.answer(node, number, is_marked, turn),
             Input::CaughtUp { session } => self.caught_up(session, turn),
             Input::Confirmed { session } => self.confirmed(session, turn),
             Input::CopyFailed { session } => self.copy_failed(session),
             Input::Synced => self.synced(turn),
             Input::DiskFailed => self.disk_failed(turn),
+            Input::DiskUnusable => self.disk_unusable(turn),
             Input::LinkUp { leader } => self.link_up(leader),
             Input::LinkDown { leader, end } => self.link_down(leader, end),
             Input::Beacon { number, record } => self.beacon(number, record, turn),
+            Input::HandedOver { record } => self.handed_over(record),
             Input::CopyBroken { session } => self.copy_broken(session),
             Input::BrokerOpened => self.broker_opened(turn),
             Input::BrokerFailed => self.broker_failed(turn),
             Input::BrokerClosed => self.broker_closed(turn),
             Input::Promote { accept_loss } => self.promote(accept_loss, turn),
+            Input::Switch { to } => self.switch(to, turn),
+            Input::Force { has_store, accept_loss } => self.force(has_store, accept_loss, turn),
+            Input::NamesakeFound => self.namesake_found(Namesake::Answers, turn),
             Input::Stop => self.stop(turn),
         }
         self.advance(turn);
@@ -176,10 +197,15 @@ impl Machine {
     fn adopt(&mut self, record: Record, turn: &mut Turn<'_>) {
         // Rule 5: a record below a known epoch is refused.
         let known = self.known_epoch();
-        if record.epoch <= known && self.record.is_some() || record.epoch < known {
+        let before = self.record;
+        let is_fuller = before.is_some_and(|before| record.adds_directories_to(before));
+        if record.epoch < known || record.epoch == known && before.is_some() && !is_fuller {
             return;
         }
         self.record = Some(record);
+        if is_fuller && before.map(|before| self.role(before)) == Some(self.role(record)) {
+            return self.mark_again(record, turn);
+        }
         match self.state {
             State::Starting { .. } | State::Spare | State::Barred => self.place(turn),
             State::Joiner { .. } | State::Follower { .. } => self.standby_adopts(record, turn),
@@ -197,35 +223,60 @@ impl Machine {
     /// Takes the role that the record gives to this node. The node has neither broker nor copy.
     fn place(&mut self, turn: &mut Turn<'_>) {
         let Some(record) = self.record else { return };
-        // A manual leader that was alone may have messages that the new leader lacks. No copy may replace them.
-        let was_alone = |marked: Record| marked.leader == self.settings.node && marked.follower.is_none();
-        if self.is_manual()
-            && record.leader != self.settings.node
-            && self.mark.is_some_and(|mark| mark.record.epoch < record.epoch && was_alone(mark.record))
-        {
+        if self.may_have_more(record) {
             turn.act(Action::SetAside);
             self.mark = None;
         }
-        self.state = match record.role_of(self.settings.node) {
+        self.state = match self.role(record) {
             Role::Leader if self.may_lead(None) => return self.open(record, turn),
-            Role::Leader => {
-                self.notice(Notice::Barred, turn);
+            Role::Leader if self.namesake.is_none() => {
+                if !self.is_unfit {
+                    self.notice(Notice::Barred { follower: record.follower }, turn);
+                }
                 // The follower need not wait for this node.
                 self.farewell(turn);
                 State::Barred
             }
             // A restarted follower has no session: the leader goes on without it, or it takes over.
-            Role::Follower if self.may_take_over() => State::Follower { session: None, is_promoted: false },
-            Role::Joiner => State::Joiner { session: record.epoch, copy: JoinerCopy::Marking },
-            Role::Follower | Role::Spare => State::Spare,
+            Role::Follower if self.may_take_over() => {
+                State::Follower { session: None, is_promoted: false, is_handed_over: false }
+            }
+            // A node that cannot lead is no second copy.
+            Role::Joiner if self.is_fit() => State::Joiner { session: record.epoch, copy: JoinerCopy::Marking },
+            // No farewell: the process that the record names may act.
+            _ if record.leader == self.settings.node => {
+                self.notice(Notice::Namesake(self.namesake.unwrap_or(Namesake::Named)), turn);
+                State::Barred
+            }
+            _ => State::Spare,
         };
         self.connect(turn);
-        if self.is_manual() && self.mark.is_none() && self.mark_job.is_none() {
-            // With this mark the node never creates a second cluster, although it has no copy.
-            self.write_mark(record, turn);
+        if self.is_manual()
+            && self.mark.is_none()
+            && self.mark_job.is_none()
+            && let Some(marked) = record.without_copy_of(self.settings.node)
+        {
+            // With this mark the node never creates a second cluster. It says that the directory has no copy.
+            self.write_mark(marked, turn);
         }
         if matches!(self.state, State::Joiner { .. }) {
             self.begin_copy(turn);
+        }
+    }
+
+    /// True if this directory may have messages that the record's leader lacks. No copy may replace them.
+    fn may_have_more(&self, record: Record) -> bool {
+        let Some(marked) = self.mark.map(|mark| mark.record) else { return false };
+        let role = marked.role_of(self.settings.node);
+        let is_jump = record.epoch >= marked.epoch + PROMOTION;
+        match self.settings.agreement {
+            _ if self.role(record) == Role::Leader => false,
+            // A manual leader that was alone when another node was promoted.
+            Agreement::Manual { .. } => {
+                role == Role::Leader && marked.follower.is_none() && marked.epoch < record.epoch
+            }
+            // A leader or follower that was taken for gone when another node was forced to lead.
+            Agreement::Engine => is_jump && matches!(role, Role::Leader | Role::Follower),
         }
     }
 
@@ -233,8 +284,8 @@ impl Machine {
     ///
     /// `excluded` is the epoch in which the follower will not take over.
     fn may_lead(&self, excluded: Option<u64>) -> bool {
-        let Some(record) = self.record.filter(|record| record.leader == self.settings.node) else { return false };
-        if self.is_unfit {
+        let Some(record) = self.record.filter(|record| self.role(*record) == Role::Leader) else { return false };
+        if !self.is_fit() {
             return false;
         }
         let Some(mark) = self.mark else {
@@ -244,9 +295,9 @@ impl Machine {
         let marked = mark.record;
         // Rule 5: the record may be one epoch ahead of the mark, if the mark's leader or follower made itself the leader
         // and ended before it wrote the mark. No other node can have written such a record.
+        let is_next = marked.epoch + 1 == record.epoch || self.is_manual() && marked.epoch + PROMOTION == record.epoch;
         let is_own = marked.epoch == record.epoch && marked.leader == self.settings.node
-            || marked.epoch + 1 == record.epoch
-                && matches!(marked.role_of(self.settings.node), Role::Leader | Role::Follower);
+            || is_next && matches!(marked.role_of(self.settings.node), Role::Leader | Role::Follower);
         // Rule 6: a node that was booted since may lack its tail, while the record has a follower that lacks nothing.
         let may_lack_tail = !self.settings.is_sync_always && !mark.is_same_boot && self.settings.has(Rule::Boot);
         let has_tail = !may_lack_tail || record.follower.is_none() || excluded == Some(record.epoch);
@@ -256,16 +307,12 @@ impl Machine {
     /// True if this node's directory has everything acknowledged, and the record names it as follower.
     fn may_take_over(&self) -> bool {
         // Rule 4: only the record's follower may take over.
-        let Some(record) = self.record.filter(|record| record.follower == Some(self.settings.node)) else {
-            return false;
-        };
+        let Some(record) = self.record.filter(|record| self.role(*record) == Role::Follower) else { return false };
         // Rule 5: without the mark of this epoch the directory is not the follower's.
         let is_marked = self.mark.is_some_and(|mark| mark.record.epoch == record.epoch);
         // Rule 6: after a boot it may lack its tail.
         let is_same_boot = self.mark.is_none_or(|mark| mark.is_same_boot) || !self.settings.has(Rule::Boot);
-        (is_marked || !self.settings.has(Rule::Mark))
-            && (is_same_boot || self.settings.is_sync_always)
-            && !self.is_unfit
+        (is_marked || !self.settings.has(Rule::Mark)) && (is_same_boot || self.settings.is_sync_always) && self.is_fit()
     }
 
     /// Introduction of this node, for a link that it opens.
@@ -276,7 +323,10 @@ impl Machine {
             State::Joiner { .. } => true,
             _ => false,
         };
-        Hello { node: self.settings.node, epoch: self.record.map_or(0, |record| record.epoch), may_take_over }
+        let epoch = self.record.map_or(0, |record| record.epoch);
+        let is_first = !self.link.was_up;
+        let Settings { node, directory, .. } = self.settings;
+        Hello { node, epoch, may_take_over, may_join: self.is_fit(), is_first, directory }
     }
 
     fn broker_closed(&mut self, turn: &mut Turn<'_>) {
@@ -299,8 +349,10 @@ impl Machine {
         }
     }
 
-    /// Ends the broker. Changes under way are forgotten: their outcome shows in the record.
+    /// Ends the broker. Changes under way are forgotten: their outcome shows in the record. A node that is to end does so
+    /// then, whatever comes first.
     fn close(&mut self, then: After, turn: &mut Turn<'_>) {
+        let then = if self.is_to_stop() { After::Stop } else { then };
         self.change = None;
         turn.act(Action::SetLease { until: Some(Duration::ZERO) });
         turn.act(Action::Fence);
@@ -310,6 +362,9 @@ impl Machine {
     }
 
     fn stop(&mut self, turn: &mut Turn<'_>) {
+        if self.hands_over_to_stop(turn) {
+            return;
+        }
         match self.state {
             State::Opening(_) | State::Leader(_) => self.close(After::Stop, turn),
             State::Closing { .. } => self.state = State::Closing { then: After::Stop },
@@ -326,11 +381,25 @@ impl Machine {
 
     fn peer_up(&mut self, hello: Hello, turn: &mut Turn<'_>) {
         self.peers.insert(hello.node);
+        self.peer_directories.insert(hello.node, hello.directory);
+        if hello.may_join {
+            self.barred_peers.remove(hello.node);
+        } else {
+            self.barred_peers.insert(hello.node);
+        }
         let epoch = self.record.map_or(0, |record| record.epoch);
         self.must_read |= hello.epoch > epoch;
+        if let State::Leader(leader) = &mut self.state
+            && hello.is_first
+        {
+            leader.failed_joins.forget(hello.node);
+        }
         let is_follower = self.record.is_some_and(|record| record.follower == Some(hello.node));
         match self.state {
-            State::Leader(_) if is_follower && !hello.may_take_over => self.follower_restarted(),
+            State::Leader(_) if self.has_no_copy(hello) => self.follower_restarted(),
+            State::Leader(_) if is_follower => self.follower_is_back(turn),
+            // Only the record's leader knows that it does not act.
+            State::Barred if !self.is_named() => {}
             // Rule 6: neither node has its whole tail for certain. The record's leader goes on with its own directory.
             State::Barred if is_follower && hello.epoch == epoch && !hello.may_take_over => {
                 if let Some(record) = self.record.filter(|_| self.may_lead(Some(epoch))) {
@@ -345,22 +414,28 @@ impl Machine {
     /// Tells the standbys that this node does not act.
     fn farewell(&mut self, turn: &mut Turn<'_>) {
         self.peers.clear();
+        self.peer_directories.clear();
         turn.act(Action::Farewell);
     }
 
-    fn peer_down(&mut self, node: Node, end: LinkEnd) {
+    fn peer_down(&mut self, node: Node, end: LinkEnd, turn: &mut Turn<'_>) {
         self.peers.remove(node);
+        self.peer_directories.remove(&node);
+        self.follower_leaves(node, turn);
         if end != LinkEnd::Broken {
             self.follower_refuses(node);
         }
     }
 
     fn notice(&mut self, notice: Notice, turn: &mut Turn<'_>) {
-        let is_repeated = matches!(notice, Notice::RecordMissing | Notice::RecordOlder { .. } | Notice::Barred);
+        let is_repeated = matches!(
+            notice,
+            Notice::RecordMissing | Notice::RecordOlder { .. } | Notice::Barred { .. } | Notice::Namesake(_)
+        );
         if is_repeated && self.last_error == Some(notice) {
             return;
         }
-        if !matches!(notice, Notice::Leads { .. } | Notice::CopyComplete { .. } | Notice::EngineBack) {
+        if !is_good(notice) {
             self.last_error = Some(notice);
         }
         turn.act(Action::Notice(notice));
@@ -369,4 +444,12 @@ impl Machine {
     fn is_manual(&self) -> bool {
         matches!(self.settings.agreement, Agreement::Manual { .. })
     }
+}
+
+/// True if the notice tells of no trouble.
+fn is_good(notice: Notice) -> bool {
+    matches!(
+        notice,
+        Notice::Leads { .. } | Notice::CopyComplete { .. } | Notice::EngineBack | Notice::HandingOver { .. }
+    )
 }

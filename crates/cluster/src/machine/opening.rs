@@ -4,12 +4,16 @@ use std::time::Duration;
 
 use super::agreement::Phase;
 use super::{After, Machine, State, Turn};
-use crate::event::{Action, Notice};
-use crate::record::Record;
+use crate::event::{Action, Namesake, Notice, PromotionRefused};
+use crate::record::{Record, Role};
 use crate::settings::Rule;
 
 /// Epochs that a promotion by command skips, so that it outranks all changes that the old leader makes alone.
 pub(super) const PROMOTION: u64 = 1 << 20;
+
+/// Reads of the record within which a leader that reaches the engine learns of a forced one: one that is under way, the
+/// pause, the next one, and room for clocks of another rate.
+const FORCE_READS: u32 = 4;
 
 /// A node that opens its broker and then makes itself the leader of a new epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,6 +22,12 @@ pub(super) struct Opening {
     pub(super) base: Record,
     /// The broker is open.
     is_open: bool,
+    /// Everything that was written before is on the disk.
+    is_synced: bool,
+    /// An operator forces the node to lead, although its directory lacks the mark for it.
+    pub(super) is_forced: bool,
+    /// The record names this forced node, which waits until then.
+    pub(super) waits_until: Option<Duration>,
 }
 
 impl Machine {
@@ -26,7 +36,82 @@ impl Machine {
         self.disconnect_unless_leaky(turn);
         turn.act(Action::SetLease { until: Some(Duration::ZERO) });
         turn.act(Action::OpenBroker);
-        self.state = State::Opening(Opening { base, is_open: false });
+        // Rule 7: operations that are only in memory are synced first. Nothing is acknowledged between that and the swap.
+        let must_sync = !self.settings.is_sync_always && self.settings.has(Rule::SyncBeforeAlone);
+        self.state = State::Opening(Opening {
+            base,
+            is_open: false,
+            is_synced: !must_sync,
+            is_forced: false,
+            waits_until: None,
+        });
+        if must_sync {
+            self.sync_disk(turn);
+        }
+    }
+
+    /// The disk has everything that was written before the last [`Action::SyncDisk`].
+    pub(super) fn opening_synced(&mut self, turn: &mut Turn<'_>) {
+        if let State::Opening(opening) = &mut self.state {
+            opening.is_synced = true;
+            self.opening(turn);
+        }
+    }
+
+    /// As [`open`](Self::open), by an operator's word: the record's nodes are gone for ever.
+    pub(super) fn force(&mut self, has_store: bool, accept_loss: bool, turn: &mut Turn<'_>) {
+        let answer = match (self.state, self.record) {
+            (State::Leader(_) | State::Opening(_) | State::Creating, _) => Err(PromotionRefused::Leads),
+            // It takes over, once the leader is lost.
+            (State::Follower { .. }, _) => return self.promote(accept_loss, turn),
+            _ if self.is_manual() => return self.promote(accept_loss, turn),
+            (State::Spare | State::Barred, Some(record)) => {
+                let is_whole = self.has_whole_copy() || self.mark.is_none() && has_store;
+                if self.is_unfit {
+                    Err(PromotionRefused::Unfit)
+                } else if self.namesake.is_some() {
+                    Err(PromotionRefused::Namesake)
+                } else if !is_whole {
+                    Err(PromotionRefused::NoCopy)
+                } else if record.leader != self.settings.node && !self.leader_is_lost(turn.now) {
+                    Err(PromotionRefused::LeaderLives)
+                } else if !accept_loss {
+                    Err(PromotionRefused::MayBeBehind)
+                } else {
+                    self.notice(Notice::TakingOver { epoch: record.epoch, is_handover: false }, turn);
+                    self.disconnect(turn);
+                    self.open(record, turn);
+                    if let State::Opening(opening) = &mut self.state {
+                        opening.is_forced = true;
+                    }
+                    Ok(())
+                }
+            }
+            (State::Joiner { .. }, _) => Err(PromotionRefused::NoCopy),
+            _ => Err(PromotionRefused::NoRecord),
+        };
+        turn.act(Action::Promotion(answer));
+    }
+
+    /// True while this node opens its broker because an operator forces it.
+    pub(super) fn is_forced(&self) -> bool {
+        matches!(self.state, State::Opening(Opening { is_forced: true, .. }))
+    }
+
+    /// A leader that still acts, and reaches the engine, learns of this forced node by a read, and ends. Before that time
+    /// has passed this node neither acts nor writes its mark, so that it does not act after a restart either.
+    ///
+    /// False: this node is not forced.
+    pub(super) fn waits_as_forced(&mut self, turn: &Turn<'_>) -> bool {
+        let wait = self.settings.timing.read_every * FORCE_READS;
+        let must_wait = self.settings.has(Rule::ForceWait);
+        match &mut self.state {
+            State::Opening(opening) if opening.is_forced && must_wait => {
+                opening.waits_until = Some(turn.now + wait);
+                true
+            }
+            _ => false,
+        }
     }
 
     fn disconnect_unless_leaky(&mut self, turn: &mut Turn<'_>) {
@@ -43,10 +128,16 @@ impl Machine {
     }
 
     pub(super) fn opening(&mut self, turn: &mut Turn<'_>) {
+        let State::Opening(opening) = &mut self.state else { return };
+        if opening.waits_until.take_if(|until| turn.now >= *until).is_some()
+            && let Some(record) = self.record
+        {
+            self.write_mark(record, turn);
+        }
         let State::Opening(opening) = self.state else { return };
         // Rule 9: a takeover waits for the end of the lease that this node has granted.
         let must_wait = turn.now < self.promised && self.settings.has(Rule::LeaseWait);
-        if !opening.is_open || self.change.is_some() || must_wait {
+        if !opening.is_open || !opening.is_synced || self.change.is_some() || must_wait {
             return;
         }
         let base = self.record.unwrap_or(opening.base);
@@ -56,14 +147,15 @@ impl Machine {
         }
         // Rule 8: a restarted leader begins an epoch without followers before it confirms anything.
         let next = Record {
-            epoch: base.epoch + if self.is_manual() && !is_restart { PROMOTION } else { 1 },
+            epoch: base.epoch + if opening.is_forced || self.is_manual() && !is_restart { PROMOTION } else { 1 },
             leader: self.settings.node,
             follower: None,
             joiner: base.follower.or(base.joiner).filter(|_| is_restart && self.is_bound()),
             nonce: 0,
+            leader_directory: 0,
+            copy_directory: 0,
         };
-        // Rule 7: operations that are only in memory are synced first.
-        self.begin_change(next, true, turn);
+        self.begin_change(next, false, turn);
     }
 
     /// Another record was first, or an earlier request of this node was executed late.
@@ -71,10 +163,20 @@ impl Machine {
         self.change = None;
         match self.state {
             State::Creating => self.place(turn),
-            State::Opening(_) if self.may_lead(None) => {}
+            // What it began with the old record is over: a forced node begins anew by the operator's next word.
+            State::Opening(opening) if self.may_lead(None) && !opening.is_forced => {}
             State::Opening(_) => self.close(After::Place, turn),
             State::Leader(leader) => {
-                let may_have_more = leader.is_alone() && self.is_manual();
+                let is_forced = self.may_have_more(record);
+                let may_have_more = leader.is_alone() && self.is_manual() || is_forced;
+                if leader.handover.is_some() {
+                    turn.act(Action::Switched(Ok(())));
+                }
+                if self.role(record) == Role::Leader && self.settings.has(Rule::OwnDirectory) {
+                    // Rule 11: while this process leads, nothing that an earlier one has sent can change the record any more.
+                    // So a process with a copy of this directory has written it.
+                    return self.namesake_found(Namesake::HasCopy, turn);
+                }
                 self.notice(Notice::Deposed { epoch: record.epoch, leader: record.leader }, turn);
                 // Rule 10: a deposed leader ends its clients and drops its broker, and joins then.
                 if self.settings.has(Rule::DropBroker) {
@@ -98,8 +200,9 @@ impl Machine {
         }
     }
 
-    /// Rule 10: a leader whose disk has failed hands over, if there is a follower.
+    /// Rule 10: a leader whose disk fails a sync ends, if there is a follower.
     pub(super) fn disk_failed(&mut self, turn: &mut Turn<'_>) {
+        self.syncs = self.syncs.saturating_sub(1);
         self.notice(Notice::DiskFailed, turn);
         let must_end = match &self.state {
             State::Leader(leader) => {

@@ -15,6 +15,8 @@ pub(super) struct Link {
     /// The node at the other end.
     pub(super) to: Option<Node>,
     pub(super) state: LinkState,
+    /// It was open before.
+    pub(super) was_up: bool,
     /// When the leader was heard last, or the link was first wanted.
     pub(super) heard: Duration,
 }
@@ -46,9 +48,10 @@ impl Machine {
     /// Keeps a link to the record's leader.
     pub(super) fn connect(&mut self, turn: &mut Turn<'_>) {
         let leader = self.record.map(|record| record.leader).filter(|leader| *leader != self.settings.node);
-        let Some(leader) = leader else { return self.disconnect(turn) };
+        // A link of a process that does not act would keep its namesake's out.
+        let Some(leader) = leader.filter(|_| self.namesake.is_none()) else { return self.disconnect(turn) };
         if self.link.to != Some(leader) {
-            self.link = Link { to: Some(leader), state: LinkState::Down, heard: turn.now };
+            self.link = Link { to: Some(leader), heard: turn.now, ..Link::default() };
             turn.act(Action::Connect { leader });
         }
     }
@@ -69,6 +72,7 @@ impl Machine {
     pub(super) fn link_up(&mut self, leader: Node) {
         if self.link.to == Some(leader) {
             self.link.state = LinkState::Up;
+            self.link.was_up = true;
         }
     }
 
@@ -84,6 +88,11 @@ impl Machine {
         }
     }
 
+    /// The leader is about to be replaced.
+    pub(super) fn leader_leaves(&mut self) {
+        self.link.state = LinkState::Refused;
+    }
+
     pub(super) fn beacon(&mut self, number: u64, record: Record, turn: &mut Turn<'_>) {
         let seals = self.settings.has(Rule::Seal);
         let is_standby = matches!(self.state, State::Spare | State::Joiner { .. } | State::Follower { .. });
@@ -94,6 +103,10 @@ impl Machine {
         if is_standby {
             self.link.state = LinkState::Up;
             self.link.heard = turn.now;
+            if let State::Follower { is_handed_over, .. } = &mut self.state {
+                // The leader has changed its mind.
+                *is_handed_over = false;
+            }
             self.adopt(record, turn);
         }
         // Rule 3: a follower obeys one leader and epoch.
@@ -116,12 +129,12 @@ impl Machine {
     /// A joiner or follower has a newer record.
     pub(super) fn standby_adopts(&mut self, record: Record, turn: &mut Turn<'_>) {
         if let State::Joiner { session, copy } = self.state {
-            let is_follower = record.role_of(self.settings.node) == Role::Follower;
+            let is_follower = self.role(record) == Role::Follower;
             // The leader makes a joiner its follower once it has confirmed everything, and no second copy begins in one
             // session. So the directory is complete, even if the copy has ended since.
             if is_follower && record.epoch == session + 1 && copy != JoinerCopy::Marking {
                 let session = (copy == JoinerCopy::Copying).then_some(session);
-                self.state = State::Follower { session, is_promoted: false };
+                self.state = State::Follower { session, is_promoted: false, is_handed_over: false };
                 self.write_mark(record, turn);
                 return;
             }
@@ -166,16 +179,17 @@ impl Machine {
 
     /// The record was read, and names this node as follower.
     pub(super) fn take_over_if_due(&mut self, turn: &mut Turn<'_>) {
-        let State::Follower { is_promoted, .. } = self.state else { return };
+        let State::Follower { is_promoted, is_handed_over, .. } = self.state else { return };
         // Rule 3: a follower seals only right after a read. So a pair goes on without the engine.
-        if (is_promoted || self.leader_is_lost(turn.now)) && !self.is_manual() {
+        if (is_promoted || is_handed_over || self.leader_is_lost(turn.now)) && !self.is_manual() {
             self.take_over(turn);
         }
     }
 
     fn take_over(&mut self, turn: &mut Turn<'_>) {
         let Some(record) = self.record.filter(|_| self.may_take_over()) else { return };
-        self.notice(Notice::TakingOver { epoch: record.epoch }, turn);
+        let is_handover = matches!(self.state, State::Follower { is_handed_over: true, .. });
+        self.notice(Notice::TakingOver { epoch: record.epoch, is_handover }, turn);
         // Rule 3: from here on nothing is accepted, confirmed or granted.
         if self.settings.has(Rule::Seal) {
             turn.act(Action::Seal);
@@ -187,20 +201,22 @@ impl Machine {
     pub(super) fn promote(&mut self, accept_loss: bool, turn: &mut Turn<'_>) {
         let answer = match self.state {
             State::Leader(_) | State::Opening(_) | State::Creating => Err(PromotionRefused::Leads),
-            State::Follower { session, .. } => {
+            State::Follower { session, is_handed_over, .. } => {
                 let may_be_behind = self.is_manual()
                     && self.settings.copies_minimum < 2
                     && (session.is_none() || self.link.state != LinkState::Up || self.leader_is_lost(turn.now));
                 if may_be_behind && !accept_loss {
                     Err(PromotionRefused::MayBeBehind)
                 } else {
-                    self.state = State::Follower { session, is_promoted: true };
+                    self.state = State::Follower { session, is_promoted: true, is_handed_over };
                     self.must_read |= self.call == Call::None;
                     Ok(())
                 }
             }
             // A node that was a copy once and whose directory is still whole.
-            State::Spare | State::Barred if self.is_manual() && self.has_whole_copy() && !self.is_unfit => {
+            State::Spare | State::Barred if self.is_unfit => Err(PromotionRefused::Unfit),
+            _ if self.namesake.is_some() => Err(PromotionRefused::Namesake),
+            State::Spare | State::Barred if self.is_manual() && self.has_whole_copy() => {
                 match self.record.filter(|_| accept_loss) {
                     Some(record) => {
                         turn.act(Action::Promotion(Ok(())));
@@ -210,13 +226,14 @@ impl Machine {
                     None => Err(PromotionRefused::MayBeBehind),
                 }
             }
+            _ if self.known_namesake().is_some() => Err(PromotionRefused::Namesake),
             _ => Err(PromotionRefused::NoCopy),
         };
         turn.act(Action::Promotion(answer));
     }
 
     /// True if the directory was a leader's or follower's, and no copy has begun since.
-    fn has_whole_copy(&self) -> bool {
+    pub(super) fn has_whole_copy(&self) -> bool {
         let role = self.mark.map(|mark| mark.record.role_of(self.settings.node));
         matches!(role, Some(Role::Leader | Role::Follower))
     }

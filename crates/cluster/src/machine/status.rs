@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::agreement::{Call, Phase};
+use super::standby::LinkState;
 use super::{Machine, State};
-use crate::event::Notice;
+use crate::event::{Namesake, Notice};
 use crate::node::Node;
 use crate::record::{Record, Role};
 use crate::settings::Agreement;
@@ -34,6 +35,8 @@ pub struct Status {
     pub is_changing: bool,
     /// True while the engine does not answer.
     pub is_engine_away: bool,
+    /// Another process with this node's name, if one is known or likely: this node does not act.
+    pub namesake: Option<Namesake>,
     /// The newest trouble.
     pub last_error: Option<Notice>,
 }
@@ -55,12 +58,21 @@ pub enum Step {
     Opening,
     /// Runs the broker.
     Leading,
+    /// Runs the broker, which pauses until the follower has taken over.
+    HandingOver,
     /// Runs the broker, with neither follower nor engine in reach: its clients were ended.
     Fenced,
     /// Closes the broker.
     Closing,
     /// Has ended.
     Stopped,
+}
+
+impl Step {
+    /// True if the node leads, whether or not it may act.
+    pub fn leads(self) -> bool {
+        matches!(self, Self::Leading | Self::HandingOver | Self::Fenced)
+    }
 }
 
 impl Machine {
@@ -75,7 +87,7 @@ impl Machine {
             State::Spare | State::Joiner { .. } | State::Follower { .. } => {
                 Some(self.link.heard + timing.dead_after + timing.follower_later)
             }
-            State::Opening(_) => Some(self.promised),
+            State::Opening(opening) => opening.waits_until.or(Some(self.promised)),
             State::Leader(leader) => Some(leader.next_beacon),
             _ => None,
         };
@@ -88,14 +100,22 @@ impl Machine {
         matches!(self.state, State::Leader(leader) if leader.may_act(now))
     }
 
+    /// The newest record that this node knows, or in which its directory has acted.
+    pub fn known(&self) -> Option<Record> {
+        let marked = self.mark.map(|mark| mark.record);
+        let is_newer = |marked: &Record| self.record.is_none_or(|record| record.epoch < marked.epoch);
+        marked.filter(is_newer).or(self.record)
+    }
+
     /// The newest record that this node knows.
     pub fn record(&self) -> Option<Record> {
         self.record
     }
 
-    /// The node to which clients are relayed, if it is another one.
+    /// The node to which clients are relayed, if it is another one. `None` while it is known not to serve: clients wait.
     pub fn leader(&self) -> Option<Node> {
-        self.record.map(|record| record.leader).filter(|leader| *leader != self.settings.node)
+        let leader = self.record.map(|record| record.leader).filter(|leader| *leader != self.settings.node);
+        leader.filter(|leader| self.link.to != Some(*leader) || self.link.state != LinkState::Refused)
     }
 
     /// State of the node.
@@ -115,11 +135,12 @@ impl Machine {
                 State::Barred => Step::Barred,
                 State::Opening(_) => Step::Opening,
                 State::Leader(leader) if leader.is_fenced() => Step::Fenced,
+                State::Leader(leader) if leader.handover.is_some() => Step::HandingOver,
                 State::Leader(_) => Step::Leading,
                 State::Closing { .. } => Step::Closing,
                 State::Stopped => Step::Stopped,
             },
-            role: self.record.map(|record| record.role_of(self.settings.node)),
+            role: self.record.map(|record| self.role(record)),
             record: self.record,
             may_act: self.may_act(now),
             lease_left: leader.and_then(|leader| leader.lease()).map(|until| until.saturating_sub(now)),
@@ -129,6 +150,7 @@ impl Machine {
             is_held: leader.is_some_and(|leader| leader.is_held),
             is_changing: self.change.is_some_and(|change| change.phase != Phase::Marking),
             is_engine_away: self.is_engine_away && self.settings.agreement == Agreement::Engine,
+            namesake: self.known_namesake(),
             last_error: self.last_error,
         }
     }

@@ -3,7 +3,7 @@
 use super::world::{Call, Link, Member, NOW, Phase, STEP, World, node};
 use crate::event::{Hello, Input, LinkEnd, Swapped, Unreachable};
 use crate::node::Node;
-use crate::record::Mark;
+use crate::record::{Mark, Role};
 
 /// Something that may happen next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,9 @@ pub(super) enum Event {
     PeerEnds(usize),
     Beacon(usize),
     BeaconAnswer(usize),
+    HandedOver(usize),
+    Switch(usize),
+    Stop(usize),
     Dial(usize),
     CopyComplete(usize),
     Deliver(usize),
@@ -68,6 +71,9 @@ impl<const N: usize> World<N> {
         if left.kills > 0 {
             events.push(Event::Kill(n));
         }
+        if left.handovers > 0 {
+            events.extend([Event::Switch(n), Event::Stop(n)]);
+        }
         if left.losses > 0 {
             events.push(Event::PowerCut(n));
             if !self.is_only_copy(n) {
@@ -104,6 +110,9 @@ impl<const N: usize> World<N> {
             }
             if link.is_up_here && link.beacon.is_some() && !self.is_cut {
                 events.push(Event::Beacon(n));
+            }
+            if link.is_up_here && link.handover.is_some() && link.beacon.is_none() && !self.is_cut {
+                events.push(Event::HandedOver(n));
             }
             if link.is_up_there && link.answer.is_some() && !self.is_cut {
                 events.push(Event::BeaconAnswer(n));
@@ -170,6 +179,14 @@ impl<const N: usize> World<N> {
                 self.left.kills -= 1;
                 self.end(n);
             }
+            Event::Switch(n) => {
+                self.left.handovers -= 1;
+                self.feed(n, Input::Switch { to: None });
+            }
+            Event::Stop(n) => {
+                self.left.handovers -= 1;
+                self.feed(n, Input::Stop);
+            }
             Event::PowerCut(n) => {
                 self.left.losses -= 1;
                 self.end(n);
@@ -184,8 +201,7 @@ impl<const N: usize> World<N> {
             Event::Wipe(n) => {
                 self.left.losses -= 1;
                 self.end(n);
-                let starts = self.nodes[n].starts;
-                let link = self.nodes[n].link;
+                let Member { starts, link, .. } = self.nodes[n];
                 self.nodes[n] = Member { starts, link, ..Member::default() };
             }
             Event::Cut => (self.is_cut, self.left.cuts) = (true, self.left.cuts - 1),
@@ -246,6 +262,12 @@ impl<const N: usize> World<N> {
             Event::LinkOpens(n) => {
                 let (Some(to), Some(machine)) = (self.nodes[n].link.to, &self.nodes[n].machine) else { return };
                 let hello: Hello = machine.hello();
+                for other in 0..N {
+                    // The newer link of a name replaces the older one.
+                    if other != n && self.name(other) == self.name(n) && self.nodes[other].link.to == Some(to) {
+                        self.nodes[other].link.ends_there();
+                    }
+                }
                 let link = &mut self.nodes[n].link;
                 *link = Link { to: Some(to), is_up_here: true, is_up_there: true, ..Link::default() };
                 self.feed(n, Input::LinkUp { leader: to });
@@ -258,13 +280,12 @@ impl<const N: usize> World<N> {
                 self.feed(n, Input::LinkDown { leader, end });
             }
             Event::PeerEnds(n) => {
-                let link = &mut self.nodes[n].link;
-                link.is_up_there = false;
-                (link.beacon, link.answer) = (None, None);
+                self.nodes[n].link.ends_there();
+                let name = self.name(n);
                 let end = if self.nodes[n].machine.is_none() { LinkEnd::Refused } else { LinkEnd::Broken };
                 for other in 0..N {
                     if other != n {
-                        self.feed(other, Input::PeerDown { node: node(n), end });
+                        self.feed(other, Input::PeerDown { node: name, end });
                     }
                 }
             }
@@ -273,10 +294,15 @@ impl<const N: usize> World<N> {
                     self.feed(n, Input::Beacon { number, record });
                 }
             }
+            Event::HandedOver(n) => {
+                if let Some(record) = self.nodes[n].link.handover.take() {
+                    self.feed(n, Input::HandedOver { record });
+                }
+            }
             Event::BeaconAnswer(n) => {
-                let link = &mut self.nodes[n].link;
+                let (name, link) = (self.name(n), &mut self.nodes[n].link);
                 if let (Some((number, is_marked)), Some(to)) = (link.answer.take(), link.to) {
-                    self.feed(usize::from(to.0), Input::Answer { node: node(n), number, is_marked });
+                    self.feed(usize::from(to.0), Input::Answer { node: name, number, is_marked });
                 }
             }
             _ => self.apply_mirror(event),
@@ -349,7 +375,8 @@ impl<const N: usize> World<N> {
                 } else {
                     self.acked_one |= messages;
                 }
-                if self.record.is_none_or(|record| record.leader != node(n)) {
+                let (name, directory) = (self.name(n), Self::directory(n));
+                if self.record.is_none_or(|record| record.role_in(name, directory) != Role::Leader) {
                     self.violation = Some("a stale leader acknowledges");
                 }
             }
@@ -367,6 +394,8 @@ impl Event {
                 | Self::PowerCut(_)
                 | Self::Wipe(_)
                 | Self::Cut
+                | Self::Switch(_)
+                | Self::Stop(_)
                 | Self::AnswerLost(_)
                 | Self::Late(_)
                 | Self::LinkRefused(_)

@@ -2,9 +2,14 @@
 
 mod bits;
 mod contract;
+mod forced;
 mod happening;
+mod joins;
+mod namesakes;
 mod plant;
 mod search;
 mod simulation;
+mod unfit;
+mod wiped;
 mod wires;
 mod world;

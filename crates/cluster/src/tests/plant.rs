@@ -37,6 +37,8 @@ pub(super) struct Plant {
     /// Answers are lost and late.
     pub(super) is_lossy: bool,
     pub(super) violation: Option<&'static str>,
+    /// An operator has accepted the loss of messages.
+    pub(super) is_loss_accepted: bool,
     pub(super) settings: Settings,
 }
 
@@ -50,9 +52,13 @@ pub(super) struct Host {
     /// The machine is off, so that its ports refuse nothing.
     pub(super) is_off: bool,
     pub(super) is_cut_from_engine: bool,
+    /// The directory takes no copy, until the process ends.
+    pub(super) is_full: bool,
     waiting: Vec<Input>,
     /// Rate of the clock, in millionths.
     rate: u64,
+    /// Number of the directory.
+    directory: u64,
     pub(super) messages: Bits,
     pub(super) durable: Bits,
     pub(super) mark: Option<Mark>,
@@ -64,6 +70,8 @@ pub(super) struct Host {
     pub(super) links: u64,
     /// Generations of the links to this node.
     pub(super) peers: [u64; NODES],
+    /// When the last line to each standby arrives: lines of a link keep their order.
+    pub(super) last_line: [u64; NODES],
     pub(super) mirror: Option<Mirror>,
     /// This node's copy: leader, session, and whether the leader has accepted it.
     pub(super) copy: Option<(usize, u64, bool)>,
@@ -156,9 +164,11 @@ impl Plant {
             published: 0,
             is_lossy: true,
             violation: None,
+            is_loss_accepted: false,
             settings,
         };
         for n in 0..NODES {
+            plant.nodes[n].directory = n as u64 + 1;
             plant.nodes[n].rate = 1_000_000 - drift + plant.random.below(2) * 2 * drift;
             plant.start(n);
         }
@@ -194,8 +204,8 @@ impl Plant {
         host.process += 1;
         host.is_off = false;
         let nonce = host.process << 8 | n as u64;
-        let mark = host.mark;
-        let settings = Settings { node: node(n), nonce, ..self.settings };
+        let (mark, directory) = (host.mark, host.directory);
+        let settings = Settings { node: node(n), nonce, directory, ..self.settings };
         let now = self.clock(n);
         self.nodes[n].machine = Some(Machine::new(settings, mark, now));
         self.feed(n, Input::Tick);
@@ -207,18 +217,26 @@ impl Plant {
         let host = &mut self.nodes[n];
         let process = host.process + 1;
         let (messages, durable) = (std::mem::take(&mut host.messages), std::mem::take(&mut host.durable));
-        let Host { rate, mark, links, is_off, is_cut_from_engine, .. } = *host;
+        let Host { rate, directory, mark, links, is_off, is_cut_from_engine, .. } = *host;
         *host = Host {
             process,
             messages,
             durable,
             rate,
+            directory,
             mark,
             links: links + 1,
             is_off,
             is_cut_from_engine,
             ..Host::default()
         };
+    }
+
+    /// Deletes the directory of a node whose process has ended.
+    pub(super) fn wipe(&mut self, n: usize) {
+        let host = &mut self.nodes[n];
+        (host.messages, host.durable, host.mark) = Default::default();
+        host.directory += 1 << 8;
     }
 
     pub(super) fn thaw(&mut self, n: usize) {
@@ -295,6 +313,9 @@ impl Plant {
             self.violation = Some("two nodes act");
         }
         let messages = &self.nodes[leader].messages;
+        if self.is_loss_accepted {
+            return;
+        }
         if !messages.has_all(&self.acked_two) || !messages.has_all(&self.acked_one) {
             self.violation = Some("the leader lacks an acknowledged message");
         }
@@ -446,7 +467,8 @@ impl Plant {
         } else {
             self.acked_one.add(&messages);
         }
-        if !self.is_manual() && self.record.is_none_or(|record| record.leader != node(n)) {
+        let is_stale = self.record.is_none_or(|record| record.leader != node(n));
+        if !self.is_manual() && !self.is_loss_accepted && is_stale {
             self.violation = Some("a stale leader acknowledges");
         }
     }

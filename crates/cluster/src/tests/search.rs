@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 
 use super::happening::Event;
-use super::world::{Bounds, World};
+use super::world::{Bounds, NOW, World};
+use crate::machine::Step;
 use crate::settings::Rule;
 
 /// Result of a search.
@@ -100,10 +101,20 @@ fn path(seen: &HashMap<u64, (u64, Event)>, first: u64, mut at: u64) -> Vec<Event
     events
 }
 
-const BOUNDS: Bounds =
-    Bounds { kills: 1, losses: 1, answers: 1, cuts: 1, messages: 2, epochs: 7, is_sync_always: false, without: None };
+const BOUNDS: Bounds = Bounds {
+    kills: 1,
+    losses: 1,
+    answers: 1,
+    cuts: 1,
+    handovers: 1,
+    messages: 2,
+    epochs: 7,
+    is_sync_always: false,
+    twin_of: None,
+    without: None,
+};
 
-const NO_FAULTS: Bounds = Bounds { kills: 0, losses: 0, answers: 0, cuts: 0, ..BOUNDS };
+const NO_FAULTS: Bounds = Bounds { kills: 0, losses: 0, answers: 0, cuts: 0, handovers: 0, ..BOUNDS };
 
 /// A cluster whose second copy is complete.
 fn pair<const N: usize>(bounds: Bounds) -> World<N> {
@@ -122,8 +133,13 @@ fn holds<const N: usize>(name: &str, start: World<N>, most: usize) {
 /// Without the rule, this goes wrong.
 #[track_caller]
 fn breaks(rule: Rule, bounds: Bounds, expected: &str) {
-    let bounds = Bounds { without: Some(rule), ..bounds };
-    let Found { states, violation, .. } = search(pair::<2>(bounds), 1_500_000);
+    breaks_from(rule, pair::<2>(Bounds { without: Some(rule), ..bounds }), expected);
+}
+
+/// As [`breaks`], from another start.
+#[track_caller]
+fn breaks_from<const N: usize>(rule: Rule, start: World<N>, expected: &str) {
+    let Found { states, violation, .. } = search(start, 1_500_000);
     let (violation, path) = violation.expect("the rule is needed");
     println(&format!("without {rule:?}: {violation} after {} steps, {states} states: {path:?}", path.len()));
     assert_eq!(violation, expected, "{path:?}");
@@ -147,6 +163,10 @@ fn c2_c6_hold_with_one_or_two_kinds_of_faults() {
     holds("kills", pair::<2>(Bounds { kills: 2, ..one }), 150_000);
     holds("kill and power cut", pair::<2>(Bounds { kills: 1, losses: 1, ..one }), 150_000);
     holds("kill and lost answers", pair::<2>(Bounds { kills: 1, answers: 2, ..one }), 150_000);
+    holds("handovers", pair::<2>(Bounds { handovers: 2, ..one }), 150_000);
+    holds("handover and kill", pair::<2>(Bounds { handovers: 1, kills: 1, ..one }), 150_000);
+    holds("handover and cut", pair::<2>(Bounds { handovers: 1, cuts: 1, ..one }), 150_000);
+    holds("handover and lost answers", pair::<2>(Bounds { handovers: 1, answers: 2, ..one }), 150_000);
     holds("cuts", pair::<2>(Bounds { cuts: 2, ..one }), 150_000);
 }
 
@@ -235,7 +255,50 @@ fn without_rule_9_a_late_answer_prolongs_the_lease() {
 }
 
 #[test]
+fn without_rule_9_a_leader_that_hands_over_acts_on() {
+    breaks(Rule::HandoverPause, Bounds { handovers: 1, messages: 0, ..NO_FAULTS }, TWO);
+}
+
+#[test]
 fn without_rule_10_two_writers_share_a_directory() {
     let bounds = Bounds { messages: 0, ..NO_FAULTS };
     breaks(Rule::DropBroker, bounds, "a copy is written below an open broker");
+}
+
+/// Two processes of one name in a cluster of one name, which start at any time.
+const TWO_LEADERS: Bounds = Bounds { twin_of: Some(0), messages: 1, ..NO_FAULTS };
+/// A pair, and a second process with the follower's name.
+const TWO_FOLLOWERS: Bounds = Bounds { twin_of: Some(1), messages: 1, ..NO_FAULTS };
+
+/// The second process of a name starts while the first one is copied to.
+fn during_join(bounds: Bounds) -> World<3> {
+    let mut world = World::<3>::new(bounds).settle(World::is_copying);
+    world.apply(Event::Start(2));
+    world
+}
+
+#[test]
+fn second_process_of_a_name_never_acts() {
+    let lead = Bounds { kills: 1, answers: 1, ..TWO_LEADERS };
+    holds("second leader at the first start", World::<2>::new(lead), 100_000);
+    holds("second leader of a pair", pair::<3>(Bounds { twin_of: Some(0), ..lead }), 150_000);
+    holds("second follower", pair::<3>(Bounds { kills: 1, ..TWO_FOLLOWERS }), 150_000);
+    let joined = during_join(Bounds { kills: 1, ..TWO_FOLLOWERS }).settle(World::has_two_copies);
+    holds("second follower since the join", joined, 150_000);
+}
+
+#[test]
+fn without_rule_11_two_processes_of_a_name_act() {
+    let bounds = Bounds { without: Some(Rule::OwnDirectory), ..TWO_LEADERS };
+    breaks_from(Rule::OwnDirectory, World::<2>::new(bounds), TWO);
+}
+
+#[test]
+fn without_rule_11_a_second_follower_takes_over() {
+    let bounds = Bounds { without: Some(Rule::OwnDirectory), ..TWO_FOLLOWERS };
+    let both_follow = |world: &World<3>| {
+        let follows = |n: usize| world.nodes[n].machine.as_ref().is_some_and(|m| m.status(NOW).step == Step::Following);
+        world.has_two_copies() && follows(1) && follows(2)
+    };
+    breaks_from(Rule::OwnDirectory, during_join(bounds).settle(both_follow), TWO);
 }

@@ -51,13 +51,12 @@ impl Plant {
     fn fault(&mut self) {
         let n = usize::try_from(self.random.below(NODES as u64)).unwrap_or(0);
         let other = (n + 1 + usize::try_from(self.random.below(2)).unwrap_or(0)) % NODES;
-        match self.random.below(20) {
+        match self.random.below(22) {
             0 | 1 => self.kill(n),
             2 if self.bears_loss() => self.power_cut(n),
             3 if self.bears_loss() => {
                 self.power_cut(n);
-                (self.nodes[n].messages, self.nodes[n].mark) = (Default::default(), None);
-                self.nodes[n].durable = Default::default();
+                self.wipe(n);
             }
             4 => self.nodes[n].is_frozen = self.nodes[n].machine.is_some(),
             5 => {
@@ -72,6 +71,8 @@ impl Plant {
             8 => self.nodes[n].is_cut_from_engine = true,
             9 => self.feed(n, Input::Stop),
             10 => self.feed(n, Input::Promote { accept_loss: false }),
+            11 => self.feed(n, Input::Switch { to: None }),
+            12 => self.feed(n, Input::DiskUnusable),
             _ => self.mend(),
         }
     }

@@ -3,7 +3,7 @@
 use super::bits::Bits;
 use super::plant::{Event, Link, MS, Mirror, NODES, Plant, node};
 use crate::event::{Action, Input, LinkEnd};
-use crate::machine::Machine;
+use crate::machine::{Machine, Step};
 
 impl Plant {
     fn delay(&mut self) -> u64 {
@@ -109,6 +109,7 @@ impl Plant {
             }
             Action::Release { .. } => host.mirror = None,
             Action::SendBeacon { number, record } => self.send_to_standbys(n, Input::Beacon { number, record }),
+            Action::SendHandover { record } => self.send_to_standbys(n, Input::HandedOver { record }),
             Action::Farewell => {
                 self.send_to_standbys(n, Input::LinkDown { leader: node(n), end: LinkEnd::Farewell });
                 for other in 0..NODES {
@@ -127,8 +128,9 @@ impl Plant {
         for other in 0..NODES {
             let generation = self.nodes[n].peers[other];
             if generation != 0 && !self.cuts[n][other] {
-                let delay = self.delay();
-                self.after(delay, Event::ToStandby(other, generation, input));
+                let at = (self.now + self.delay()).max(self.nodes[n].last_line[other]);
+                self.nodes[n].last_line[other] = at;
+                self.after(at - self.now, Event::ToStandby(other, generation, input));
             }
         }
     }
@@ -209,7 +211,8 @@ impl Plant {
         let is_cut = self.is_cut(n, leader);
         let mirror = self.nodes[leader].mirror.as_mut();
         let mirror = mirror.filter(|mirror| mirror.node == n && mirror.session == session && !mirror.is_used);
-        let Some(mirror) = mirror.filter(|_| !is_cut) else {
+        let is_full = self.nodes[n].is_full;
+        let Some(mirror) = mirror.filter(|_| !is_cut && !is_full) else {
             self.nodes[n].copy = None;
             return self.feed(n, Input::CopyBroken { session });
         };
@@ -248,8 +251,24 @@ impl Plant {
         }
     }
 
+    /// A leader whose follower takes over looks at its port.
+    fn probe(&mut self, n: usize) {
+        let host = &self.nodes[n];
+        let is_handing_over = |machine: &Machine| machine.status(self.clock(n)).step == Step::HandingOver;
+        if host.is_frozen || !host.machine.as_ref().is_some_and(is_handing_over) || self.random.below(12) != 0 {
+            return;
+        }
+        let follower = host.machine.as_ref().and_then(Machine::record).and_then(|record| record.follower);
+        let Some(follower) = follower.map(|node| usize::from(node.0)) else { return };
+        let there = &self.nodes[follower];
+        if there.machine.is_none() && !there.is_off && !self.is_cut(n, follower) {
+            self.feed(n, Input::PeerDown { node: node(follower), end: LinkEnd::Refused });
+        }
+    }
+
     /// Operations and confirmations go through the mirror of a leader, and the ends of connections are seen.
     pub(super) fn pump(&mut self, n: usize) {
+        self.probe(n);
         if let Some((leader, session, true)) = self.nodes[n].copy
             && self.copy_of(leader) != Some(n)
             && self.random.percent(20)

@@ -23,9 +23,13 @@ pub(super) struct Bounds {
     /// Answers of the engine that are lost.
     pub(super) answers: u8,
     pub(super) cuts: u8,
+    /// Handovers, and processes that end in order.
+    pub(super) handovers: u8,
     pub(super) messages: u8,
     pub(super) epochs: u64,
     pub(super) is_sync_always: bool,
+    /// The last member is a second process with the name of this one and with another directory. It starts later.
+    pub(super) twin_of: Option<usize>,
     pub(super) without: Option<Rule>,
 }
 
@@ -59,6 +63,8 @@ pub(super) struct Member {
     pub(super) call: Option<Call>,
     pub(super) is_broker_open: bool,
     pub(super) is_held: bool,
+    /// The process is about to end.
+    pub(super) is_ending: bool,
     pub(super) link: Link,
     /// Copy of this leader.
     pub(super) mirror: Option<Mirror>,
@@ -80,6 +86,16 @@ pub(super) struct Link {
     pub(super) is_up_there: bool,
     pub(super) beacon: Option<(u64, Record)>,
     pub(super) answer: Option<(u64, bool)>,
+    /// The leader hands over. Beacons that are sent later come later.
+    pub(super) handover: Option<Record>,
+}
+
+impl Link {
+    /// The link is gone at the leader, with everything on its way.
+    pub(super) fn ends_there(&mut self) {
+        self.is_up_there = false;
+        (self.beacon, self.answer, self.handover) = (None, None, None);
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -114,8 +130,43 @@ impl<const N: usize> World<N> {
             left: bounds,
             violation: None,
         };
-        (0..N).for_each(|n| world.start(n));
+        for n in 0..N {
+            if !world.is_twin(n) {
+                world.start(n);
+            }
+        }
         world
+    }
+
+    /// True for a process whose name another one has. No link opens to it: the other one is at the address of the name.
+    pub(super) fn is_twin(&self, n: usize) -> bool {
+        self.left.twin_of.is_some() && n == N - 1
+    }
+
+    /// True for an event of two processes with one name that a driver prevents: one of them keeps the link.
+    fn disturbs(&self, event: Event) -> bool {
+        let has_link = |n: usize| (0..N).any(|m| self.name(m) == self.name(n) && self.nodes[m].link.is_up_there);
+        match event {
+            Event::Start(n) => self.is_twin(n),
+            Event::LinkOpens(n) => has_link(n),
+            _ => false,
+        }
+    }
+
+    /// Name of a member.
+    pub(super) fn name(&self, n: usize) -> Node {
+        node(self.left.twin_of.filter(|_| n == N - 1).unwrap_or(n))
+    }
+
+    /// Number of a member's directory. A wiped directory keeps it, as one that was set aside does.
+    pub(super) fn directory(n: usize) -> u64 {
+        n as u64 + 1
+    }
+
+    /// True if `other` has a link to the member `n`, at the end there.
+    fn is_linked(&self, other: usize, n: usize) -> bool {
+        let link = &self.nodes[other].link;
+        link.to == Some(node(n)) && link.is_up_there && !self.is_twin(n)
     }
 
     /// Takes events of a healthy cluster until a state.
@@ -136,7 +187,8 @@ impl<const N: usize> World<N> {
                 };
                 (class, taken.iter().rposition(|earlier| earlier == event))
             };
-            let next = self.events().into_iter().filter(|event| !event.is_fault()).min_by_key(order);
+            let is_wanted = |event: &Event| !event.is_fault() && !self.disturbs(*event);
+            let next = self.events().into_iter().filter(is_wanted).min_by_key(order);
             let next = next.unwrap_or(Event::Time);
             taken.push(next);
             self.apply(next);
@@ -164,7 +216,9 @@ impl<const N: usize> World<N> {
             lease: STEP,
             dead_after: STEP * 2,
             follower_later: Duration::ZERO,
+            takes_over_within: STEP,
             replace_after: Duration::ZERO,
+            join_pause_max: STEP,
             beacon_every: STEP,
             read_every: STEP,
             read_often: Duration::ZERO,
@@ -172,8 +226,9 @@ impl<const N: usize> World<N> {
         Settings {
             is_sync_always: self.left.is_sync_always,
             timing,
+            directory: Self::directory(n),
             without: self.left.without,
-            ..Settings::new(node(n), Agreement::Engine, u64::from(self.nodes[n].starts) << 8 | n as u64)
+            ..Settings::new(self.name(n), Agreement::Engine, u64::from(self.nodes[n].starts) << 8 | n as u64)
         }
     }
 
@@ -199,6 +254,9 @@ impl<const N: usize> World<N> {
             for action in actions {
                 inputs.extend(self.perform(n, action));
             }
+        }
+        if self.nodes[n].is_ending {
+            self.end(n);
         }
         self.check();
     }
@@ -262,16 +320,25 @@ impl<const N: usize> World<N> {
                 return Some(Input::Synced);
             }
             Action::SendBeacon { number, record } => {
-                for other in &mut self.nodes {
-                    if other.link.to == Some(node(n)) && other.link.is_up_there {
-                        other.link.beacon = other.link.beacon.or(Some((number, record)));
+                for other in 0..N {
+                    if self.is_linked(other, n) && self.nodes[other].link.handover.is_none() {
+                        let link = &mut self.nodes[other].link;
+                        link.beacon = link.beacon.or(Some((number, record)));
                     }
                 }
             }
+            Action::SendHandover { record } => {
+                for other in 0..N {
+                    if self.is_linked(other, n) {
+                        self.nodes[other].link.handover = Some(record);
+                    }
+                }
+            }
+            Action::Stopped => member.is_ending = true,
             Action::Farewell => {
                 for other in 0..N {
-                    let link = &mut self.nodes[other].link;
-                    if link.to == Some(node(n)) && link.is_up_there {
+                    if self.is_linked(other, n) {
+                        let link = &mut self.nodes[other].link;
                         let is_seen = link.is_up_here && !self.is_cut;
                         *link = Link { to: link.to, ..Link::default() };
                         if is_seen {
@@ -285,8 +352,8 @@ impl<const N: usize> World<N> {
             | Action::SetLease { .. }
             | Action::SetAside
             | Action::Promotion(_)
-            | Action::Notice(_)
-            | Action::Stopped => {}
+            | Action::Switched(_)
+            | Action::Notice(_) => {}
         }
         if is_always {
             self.nodes[n].durable = self.nodes[n].messages;
@@ -296,7 +363,7 @@ impl<const N: usize> World<N> {
 
     pub(super) fn drop_link(&mut self, n: usize) {
         let link = &mut self.nodes[n].link;
-        (link.is_up_here, link.beacon, link.answer) = (false, None, None);
+        (link.is_up_here, link.beacon, link.answer, link.handover) = (false, None, None, None);
     }
 
     pub(super) fn check(&mut self) {
@@ -319,10 +386,9 @@ impl<const N: usize> World<N> {
             self.late = Some((expected, record));
         }
         self.drop_link(n);
-        for other in &mut self.nodes {
-            if other.link.to == Some(node(n)) {
-                other.link.is_up_there = false;
-                (other.link.beacon, other.link.answer) = (None, None);
+        for other in 0..N {
+            if self.is_linked(other, n) {
+                self.nodes[other].link.ends_there();
             }
         }
         let member = &mut self.nodes[n];
@@ -344,14 +410,15 @@ impl<const N: usize> World<N> {
         let (leader, session, _) = self.nodes[n].copy?;
         let leader = usize::from(leader.0);
         let mirror = self.nodes[leader].mirror?;
-        (mirror.node == node(n) && mirror.session == session).then_some((leader, mirror))
+        (mirror.node == self.name(n) && mirror.session == session).then_some((leader, mirror))
     }
 
     pub(super) fn follower_of(&self, n: usize) -> Option<(usize, Mirror)> {
         let mirror = self.nodes[n].mirror?;
-        let follower = usize::from(mirror.node.0);
-        let (leader, session, is_accepted) = self.nodes[follower].copy?;
-        (leader == node(n) && session == mirror.session && is_accepted && !self.is_cut).then_some((follower, mirror))
+        let is_accepted =
+            |m: &usize| self.name(*m) == mirror.node && self.nodes[*m].copy == Some((node(n), mirror.session, true));
+        let follower = (0..N).find(is_accepted)?;
+        (!self.is_cut && !self.is_twin(n)).then_some((follower, mirror))
     }
 }
 
