@@ -1,3 +1,4 @@
+use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
@@ -31,16 +32,31 @@ pub struct Delivery {
     /// Hash of the ordering key, by which the group can choose again; `None` if the choice did not depend on the
     /// message.
     pub share_key: Option<NonZeroU64>,
-    /// Number of the stored copy for this receiver, assigned by the application; `None` if the message is not stored.
+    /// The stored copy for this receiver, assigned by the application; `None` if the message is not stored.
     ///
     /// A stored message survives the application, which receives events about each step.
-    pub stored: Option<NonZeroU64>,
+    pub stored: Option<Stored>,
     /// Number of the message in its publisher's batch, assigned by the application; 0 if no acknowledgement depends on
     /// it.
     ///
     /// Meaningless once the message is in a queue. From [`Delivery::WITHDRAWN`] on it is the number that
     /// [`Session::withdraw`](crate::Session::withdraw) assigned: the session that had sent the message knows it by that.
     pub message: u32,
+}
+
+/// A stored copy of a message: its [`Location`] in eight bytes, as queues hold one for each message.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Stored(NonZeroU64);
+
+/// Where a stored copy is: the queue, and its offset there, below [`Location::OFFSETS_END`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Location {
+    /// In the receiver's own queue, on disk until it is done.
+    Own(u64),
+    /// In the queue of the share group that the delivery is for, on disk until it is done.
+    Group(u64),
+    /// In the receiver's own queue on disk while it is not in memory. A session sees no such copy.
+    Transient(u64),
 }
 
 /// Data about a sent delivery that its share group needs when the delivery ends.
@@ -75,6 +91,12 @@ impl Delivery {
             stored: None,
             message: 0,
         }
+    }
+
+    /// Where the stored copy is; `None` if the message is not stored.
+    #[inline]
+    pub fn location(&self) -> Option<Location> {
+        self.stored.map(Stored::location)
     }
 
     /// Removes everything that one receiver's subscription determined.
@@ -121,6 +143,46 @@ impl Delivery {
     }
 }
 
+impl Stored {
+    /// Where the copy is.
+    #[inline]
+    pub const fn location(self) -> Location {
+        let offset = self.0.get() % Location::OFFSETS_END;
+        match self.0.get() / Location::OFFSETS_END {
+            Self::OWN => Location::Own(offset),
+            Self::GROUP => Location::Group(offset),
+            _ => Location::Transient(offset),
+        }
+    }
+
+    const OWN: u64 = 1;
+    const GROUP: u64 = 2;
+    const TRANSIENT: u64 = 3;
+}
+
+impl fmt::Debug for Stored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.location().fmt(f)
+    }
+}
+
+impl Location {
+    /// Every offset is below this bound.
+    pub const OFFSETS_END: u64 = 1 << 62;
+
+    /// The copy at this location.
+    #[inline]
+    pub const fn to_stored(self) -> Stored {
+        let (kind, offset) = match self {
+            Self::Own(offset) => (Stored::OWN, offset),
+            Self::Group(offset) => (Stored::GROUP, offset),
+            Self::Transient(offset) => (Stored::TRANSIENT, offset),
+        };
+        debug_assert!(offset < Self::OFFSETS_END);
+        Stored(NonZeroU64::new((kind * Self::OFFSETS_END) | offset).expect("no kind is 0"))
+    }
+}
+
 /// Longest encoding of a Subscription Identifier, in bytes.
 const IDENTIFIER_BYTES: usize = 5;
 
@@ -133,5 +195,14 @@ mod tests {
     #[cfg(target_pointer_width = "64")]
     fn a_delivery_stays_within_two_cache_lines() {
         assert_eq!(size_of::<Delivery>(), 128);
+    }
+
+    #[test]
+    fn location_survives_its_encoding_in_a_delivery() {
+        for offset in [0, 1, 7, Location::OFFSETS_END - 1] {
+            for location in [Location::Own, Location::Group, Location::Transient].map(|location| location(offset)) {
+                assert_eq!(location.to_stored().location(), location);
+            }
+        }
     }
 }

@@ -2,7 +2,7 @@ use std::num::NonZeroU64;
 
 use tenbin_codec::{Auth, Disconnect, PacketId, PingReq, ReasonCode, SubAck, Subscribe, UnsubAck, Unsubscribe};
 
-use crate::{PendingAck, Publication, SharedDelivery};
+use crate::{PendingAck, Publication, SharedDelivery, Stored};
 
 /// Result of a packet for the application.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub enum Event {
         /// Present if a share group chose the peer.
         shared: Option<SharedDelivery>,
         /// [`crate::Delivery::stored`]: the copy is not needed any more.
-        stored: Option<NonZeroU64>,
+        stored: Option<Stored>,
     },
     /// The peer has a stored QoS 2 message of this side (PUBREC, possibly repeated). Store this, then call
     /// [`crate::Connection::release`].
@@ -31,7 +31,7 @@ pub enum Event {
         /// Packet Identifier of the PUBLISH.
         packet_id: PacketId,
         /// [`crate::Delivery::stored`].
-        stored: NonZeroU64,
+        stored: Stored,
         /// [`crate::Delivery::share`].
         share: Option<NonZeroU64>,
     },

@@ -27,7 +27,7 @@ mod violation;
 mod withdrawn;
 
 pub use connection::{Connection, DroppedResend, Role, Sent};
-pub use delivery::{Delivery, SharedDelivery};
+pub use delivery::{Delivery, Location, SharedDelivery, Stored};
 pub use event::Event;
 pub use limits::{Limits, SessionExpiry};
 pub use outbound::SentId;

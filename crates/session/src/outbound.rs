@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use tenbin_codec::{PacketId, QoS};
 
-use crate::{Delivery, SharedDelivery};
+use crate::{Delivery, SharedDelivery, Stored};
 
 mod kept;
 mod order;
@@ -54,7 +54,7 @@ pub(crate) enum Stage {
     Published(Delivery, Instant),
     /// PUBCOMP. The peer has the message or must not get it again, so only data for the share group and for the stored
     /// copy is left `[MQTT-4.3.3-6]`.
-    Released { shared: Option<SharedDelivery>, stored: Option<NonZeroU64> },
+    Released { shared: Option<SharedDelivery>, stored: Option<Stored> },
     /// SUBACK or UNSUBACK; ends with the connection.
     Request,
 }
@@ -204,7 +204,7 @@ impl Outbound {
     }
 
     /// Returns stored in-flight messages and their share groups.
-    pub(crate) fn stored(&self) -> impl Iterator<Item = (NonZeroU64, Option<NonZeroU64>)> {
+    pub(crate) fn stored(&self) -> impl Iterator<Item = (Stored, Option<NonZeroU64>)> {
         self.stages().filter_map(|stage| Some((stage.stored()?, stage.shared().map(|shared| shared.share))))
     }
 
@@ -408,7 +408,7 @@ impl Stage {
         }
     }
 
-    pub(crate) fn stored(&self) -> Option<NonZeroU64> {
+    pub(crate) fn stored(&self) -> Option<Stored> {
         match self {
             Self::Published(delivery, _) => delivery.stored,
             Self::Released { stored, .. } => *stored,

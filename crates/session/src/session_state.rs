@@ -6,7 +6,7 @@ use tenbin_codec::{PacketId, QoS};
 
 use crate::outbound::{Outbound, SentId, Stage};
 use crate::withdrawn::{self, Withdrawn};
-use crate::{Delivery, SharedDelivery};
+use crate::{Delivery, SharedDelivery, Stored};
 
 /// In-flight messages of one side: the part of the Session State (MQTT 5.0 §4.1) that outlives a Network Connection.
 ///
@@ -31,7 +31,7 @@ pub enum Restored {
     /// Sent, without PUBACK or PUBREC: it is sent again.
     Published(Delivery),
     /// PUBREC was received. Holds [`Delivery::stored`].
-    Released(NonZeroU64),
+    Released(Stored),
 }
 
 impl Session {
@@ -86,7 +86,7 @@ impl Session {
     }
 
     /// Returns the stored copies of in-flight messages, with their share groups.
-    pub fn stored_in_flight(&self) -> impl Iterator<Item = (NonZeroU64, Option<NonZeroU64>)> {
+    pub fn stored_in_flight(&self) -> impl Iterator<Item = (Stored, Option<NonZeroU64>)> {
         self.outbound.stored()
     }
 
@@ -102,6 +102,18 @@ impl Session {
     /// Messages that fill much of a block stay there, since other sessions may share them.
     pub fn detach(&mut self) {
         self.outbound.detach();
+    }
+
+    /// Whether the payload of a sent message is elsewhere ([`tenbin_codec::PublishTemplate::external`]). Such a message
+    /// cannot be sent again before [`Session::complete`].
+    pub fn has_external(&self) -> bool {
+        self.in_flight() > 0 && self.outbound.has_external()
+    }
+
+    /// Gives sent messages their payloads. `find` returns the whole message by its [`Delivery::stored`]. Returns the stored
+    /// copies of messages that it does not find, which end.
+    pub fn complete(&mut self, find: impl FnMut(Stored) -> Option<Delivery>) -> Vec<Stored> {
+        self.outbound.complete(find)
     }
 
     /// Number of received QoS 2 messages that are not released.

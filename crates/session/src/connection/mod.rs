@@ -4,7 +4,7 @@ mod inbound;
 mod outbound;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::num::{NonZeroU16, NonZeroU64};
+use std::num::NonZeroU16;
 use std::time::Instant;
 
 use tenbin_codec::{
@@ -15,7 +15,7 @@ use tenbin_codec::{
 use crate::aliases::{InboundAliases, OutboundAliases};
 use crate::outbound::Stage;
 use crate::timers::Timers;
-use crate::{Delivery, Event, Limits, PendingAck, Session, SharedDelivery, Violation};
+use crate::{Delivery, Event, Limits, PendingAck, Session, SharedDelivery, Stored, Violation};
 
 /// Side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +91,7 @@ pub struct DroppedResend {
     /// Present if a share group chose the peer.
     pub shared: Option<SharedDelivery>,
     /// [`Delivery::stored`].
-    pub stored: Option<NonZeroU64>,
+    pub stored: Option<Stored>,
 }
 
 /// Result of sending a delivery.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use tenbin_codec::QoS;
 
 use super::{Outbound, Stage};
-use crate::Delivery;
+use crate::{Delivery, Stored};
 
 impl Outbound {
     /// See [`crate::Session::forget_stored`].
@@ -21,6 +21,35 @@ impl Outbound {
             *self = Self::default();
         }
         forgets
+    }
+
+    pub(crate) fn has_external(&self) -> bool {
+        self.stages().any(|stage| external(stage).is_some())
+    }
+
+    /// See [`crate::Session::complete`].
+    pub(crate) fn complete(&mut self, mut find: impl FnMut(Stored) -> Option<Delivery>) -> Vec<Stored> {
+        let mut lost = Vec::new();
+        let mut from = 0;
+        while let Some((sequence, id)) = self.next_open(from) {
+            from = sequence + 1;
+            let Some(stage) = self.stage_mut(id) else { continue };
+            let Some(delivery) = external(stage) else { continue };
+            let stored = delivery.stored;
+            let before = stage.bytes();
+            match (stored.and_then(&mut find), &mut *stage) {
+                (Some(whole), Stage::Published(delivery, _)) => {
+                    delivery.template = whole.template;
+                    let after = stage.bytes();
+                    self.totals.bytes = self.totals.bytes - before + after;
+                }
+                _ => {
+                    self.close(id);
+                    lost.extend(stored);
+                }
+            }
+        }
+        lost
     }
 
     /// See [`crate::Session::detach`].
@@ -47,18 +76,30 @@ impl Outbound {
     }
 }
 
+/// A sent message whose payload is elsewhere.
+fn external(stage: &Stage) -> Option<&Delivery> {
+    match stage {
+        Stage::Published(delivery, _) => Some(delivery).filter(|delivery| delivery.template.is_external()),
+        Stage::Released { .. } | Stage::Request => None,
+    }
+}
+
 /// Unit of memory in which a session's use is measured: the size of an encoding block.
 const STRETCH_BYTES: usize = 16 * 1024;
 
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "tests begin somewhere")]
 mod tests {
-    use std::num::NonZeroU64;
     use std::time::Instant;
 
     use tenbin_codec::PacketId;
 
     use super::*;
+    use crate::Location;
+
+    fn own(number: u64) -> Stored {
+        Location::Own(number).to_stored()
+    }
 
     fn delivery(block: &mut bytes::BytesMut, payload: &[u8]) -> Delivery {
         let topic = tenbin_codec::TopicName::try_from("topic").unwrap();
@@ -99,11 +140,37 @@ mod tests {
     }
 
     #[test]
+    fn references_in_flight_become_whole_or_end() {
+        let mut block = bytes::BytesMut::new();
+        let mut outbound = Outbound::default();
+        let whole = |block: &mut _, number| Delivery { stored: Some(own(number)), ..delivery(block, &[7; 5000]) };
+        for number in 1..=4 {
+            let mut message = whole(&mut block, number);
+            if number != 2 {
+                let head = bytes::Bytes::from_static(b"\0\x05topic");
+                message.template =
+                    tenbin_codec::PublishTemplate::external(0, head, 5000, [0; tenbin_codec::REFERENCE_BYTES]).unwrap();
+            }
+            outbound.open_next(Stage::Published(message, Instant::now())).unwrap();
+        }
+        assert!(outbound.has_external());
+        let lost = outbound.complete(|stored| match stored.location() {
+            Location::Own(number) if number != 3 => Some(whole(&mut block, number)),
+            _ => None,
+        });
+        assert_eq!((lost, outbound.messages()), (vec![own(3)], 3));
+        assert!(!outbound.has_external());
+        assert_eq!(outbound.bytes(), 3 * whole(&mut block, 1).queued_bytes());
+        [1, 2, 4].into_iter().for_each(|id| assert!(outbound.close(PacketId::new(id).unwrap())));
+        assert_eq!((outbound.messages(), outbound.bytes()), (0, 0));
+    }
+
+    #[test]
     fn stored_messages_are_forgotten_together_or_not_at_all() {
         let mut block = bytes::BytesMut::new();
         let mut outbound = Outbound::default();
         assert!(!outbound.forget_stored(), "there are none");
-        for stored in [NonZeroU64::new(1), None] {
+        for stored in [Some(own(1)), None] {
             let message = Delivery { stored, ..delivery(&mut block, b"payload") };
             outbound.open_next(Stage::Published(message, Instant::now())).unwrap();
         }

@@ -1,5 +1,7 @@
 //! Receive Maximum in both directions (MQTT 5.0 §4.9).
 
+use std::num::NonZeroU64;
+
 use super::*;
 
 #[test]

@@ -1,10 +1,9 @@
 //! Sessions that the application stores: the peer may forget nothing before the application confirms.
 
 use super::*;
-use crate::Restored;
-use crate::SentId;
+use crate::{Location, Restored, SentId, Stored};
 
-const PLACE: NonZeroU64 = NonZeroU64::new(7).unwrap();
+const PLACE: Stored = Location::Own(7).to_stored();
 
 fn stored(qos: QoS) -> Delivery {
     Delivery { stored: Some(PLACE), ..delivery("topic", qos) }
