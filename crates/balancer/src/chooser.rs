@@ -7,11 +7,11 @@ use crate::{
     dispatch::Dispatch,
     group_view::View,
     load::{Availability, MemberLoad},
-    members::MemberId,
     nanos::Nanos,
     policy::{Policy, adaptive::weigh},
     rng::Rng,
     seats::Seats,
+    standing::MemberId,
 };
 
 /// A policy of the caller's own: chooses the member for a message.
@@ -70,7 +70,7 @@ impl Candidates<'_> {
         self.len() == 0
     }
 
-    /// Indices of the members that are ready and do not drain.
+    /// Indices of the members that are ready, do not drain, and are not [passed over](MemberLoad::is_passed_over).
     #[inline]
     pub fn ready(&self) -> impl Iterator<Item = usize> {
         let loads = self.seats.loads().iter().enumerate();
@@ -207,5 +207,5 @@ impl fmt::Display for ChooserError {
 
 impl std::error::Error for ChooserError {}
 
-/// Rank of a member that is ready and does not drain.
+/// Rank of a member that is ready, does not drain, and is not passed over.
 pub(crate) const READY: u64 = 0;

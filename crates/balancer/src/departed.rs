@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     key_pins::{KeyPins, Pin},
     load::{Availability, MemberLoad},
-    members::MemberId,
+    standing::MemberId,
 };
 
 /// Former members that hold keys, sorted by the half of the id that a pin has.

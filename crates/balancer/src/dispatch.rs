@@ -1,6 +1,6 @@
 //! The properties of a message that a pick uses.
 
-use crate::{key_pins::KeySlot, nanos::Nanos};
+use crate::nanos::Nanos;
 
 /// One message to dispatch, as far as the choice may depend on it.
 ///
@@ -32,3 +32,21 @@ impl Dispatch {
         self.key.map(KeySlot::of)
     }
 }
+
+/// The slot of an ordering key in its group's table. Keys that share a slot share their member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct KeySlot(u16);
+
+impl KeySlot {
+    /// Returns the slot of a key with this hash.
+    pub(crate) fn of(key: u64) -> Self {
+        Self((key >> (u64::BITS - SLOT_BITS)) as u16)
+    }
+
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// 4096 slots; few in loom's models, which visit each.
+pub(crate) const SLOT_BITS: u32 = if cfg!(loom) { 1 } else { 12 };

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use crate::{
+    availability::Finding,
     group_view::View,
-    hot::Hot,
     load::{Availability, MemberLoad},
-    members::MemberId,
     nanos::Nanos,
     policy::adaptive::{Weight, in_steps, weigh},
     reason::Reason,
     rules::Rules,
+    standing::MemberId,
 };
 
 /// The explanation of a choice; see [`Members::pick_explained`](crate::Members::pick_explained).
@@ -84,6 +84,12 @@ pub struct Candidate {
     pub sent_at: Nanos,
     /// Its turn in the group's rotation: smaller if it was chosen, or joined, longer ago.
     pub turn: u64,
+    /// Whether it rejected more than half of its last 20 messages: it gets few.
+    pub is_suspect: bool,
+    /// Whether its every slot is overdue: it gets no messages while others can take them.
+    pub is_stuck: bool,
+    /// How eligible it is; smaller is better. Only candidates of the best rank are considered.
+    pub(crate) rank: u64,
 }
 
 impl Candidate {
@@ -91,7 +97,7 @@ impl Candidate {
     pub(crate) fn of(member: MemberId, load: &MemberLoad, turn: u64, view: &View, now: Nanos) -> Self {
         let hot = load.hot();
         let Weight { wait, penalty, late, service } = weigh(hot, view, now.0);
-        let own_ns = hot.speed().processing_ns();
+        let (own_ns, eligibility) = (hot.speed().processing_ns(), hot.eligibility());
         Self {
             member,
             availability: load.availability(),
@@ -108,17 +114,15 @@ impl Candidate {
             reported_processing_time: Duration::from_nanos(load.processing_ns()),
             sent_at: Nanos(hot.sent_at()),
             turn,
+            is_suspect: eligibility.has(Finding::Rejects),
+            is_stuck: eligibility.has(Finding::Stuck),
+            rank: hot.rank(),
         }
     }
 
     /// Sort key, smaller for better candidates, smallest for the chosen one, unique for each.
     fn merit(&self, chosen: MemberId) -> (bool, u64, u64, u64, MemberId) {
-        (self.member != chosen, self.rank(), self.steps(), self.turn, self.member)
-    }
-
-    /// How eligible it is; smaller is better. Only candidates of the best rank are considered.
-    pub(crate) fn rank(&self) -> u64 {
-        Hot::rank_of(self.availability, self.is_draining)
+        (self.member != chosen, self.rank, self.steps(), self.turn, self.member)
     }
 
     /// The value by which `adaptive` compares members of one rank. If it is equal, their turns decide.
@@ -213,6 +217,31 @@ mod tests {
         let told: Vec<_> = explanation.candidates.iter().map(|candidate| candidate.times_faster).collect();
         assert_eq!((&told[..3], told[3].is_some_and(|times| times > 500)), (&[None; 3][..], true), "{told:?}");
         assert_eq!(explanation.candidates[3].penalty, explanation.candidates[0].penalty);
+    }
+
+    #[test]
+    fn suspect_is_named_and_gets_its_trial() {
+        for policy in [Policy::Adaptive, Policy::RoundRobin, Policy::LeastInflight, Policy::HashTopic] {
+            let group = group(policy, &[0, 0]);
+            let members = group.members();
+            let suspect = members.iter().nth(1).expect("two").load();
+            suspect.refused(11, 1100, NOW);
+            let (chosen, explanation) = explained(&group, &at(NOW));
+            assert_eq!((chosen, explanation.reason), (0, Reason::OnlyCandidate), "{policy}");
+            let told: Vec<_> = explanation.candidates.iter().map(|candidate| candidate.is_suspect).collect();
+            assert_eq!(told, [false, true], "{policy}");
+            let is_trial = (0..300).any(|step| {
+                let now = Nanos(NOW.0 + 2_000_000_000 + step * 5_000_000);
+                let dispatch =
+                    Dispatch { publisher: Rng::new(step).next_u64(), topic: Rng::new(step).next_u64(), ..at(now) };
+                let (chosen, explanation) = explained(&group, &dispatch);
+                let load = members.iter().nth(chosen as usize).expect("two").load();
+                load.written(1, 100, false, now);
+                assert_eq!(chosen == 1, explanation.reason == Reason::Trial, "{policy}: {explanation:?}");
+                chosen == 1
+            });
+            assert!(is_trial, "{policy}");
+        }
     }
 
     #[test]

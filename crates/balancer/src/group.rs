@@ -6,12 +6,12 @@ use crate::{
     chooser::Choosers,
     group_view::GroupView,
     load::MemberLoad,
-    members::{Member, MemberId, Members, Seated, Snapshot},
+    members::{Member, Members, Seated, Snapshot},
     nanos::Nanos,
     policy::weighted_round_robin::Strides,
     rules::Rules,
     shadow::ShadowRecord,
-    standing::Standing,
+    standing::{MemberId, Standing},
     sync::{Mutex, OwnLine, Published, lock},
 };
 

@@ -1,6 +1,7 @@
 //! Figures of the whole group, with which members are compared.
 
 use crate::{
+    availability::Finding,
     estimate::flag,
     hot::Hot,
     load::Availability,
@@ -117,11 +118,15 @@ impl GroupView {
     fn scan(&self, seats: &Seats, now: Nanos) {
         let (mut speeds, mut flags, mut has_unused) = (Speeds::default(), 0, false);
         let (mut members, mut busy, mut facts) = (0u32, 0u32, 0);
-        for hot in seats.loads().iter().map(|load| load.hot()) {
+        for load in seats.loads() {
+            let hot = load.hot();
             // Of offline members too: their waiting messages are in their queues at once when they come back.
             facts |= limits(hot);
-            if hot.availability() == Availability::Offline as u8 {
+            if load.availability() == Availability::Offline {
                 continue;
+            }
+            if hot.eligibility().has(Finding::Rejects) {
+                load.consider_trial(now.0);
             }
             members += 1;
             busy += u32::from(hot.outstanding().messages > 0 || hot.finish() > now.0 + hot.delay_ns());

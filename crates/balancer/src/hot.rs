@@ -1,10 +1,10 @@
 //! The fields of a client that change with every message and every piece of evidence, on one cache line.
 
 use crate::{
+    availability::{Availability, Eligibility, Finding},
     dispatch::Dispatch,
     estimate::{Finish, MARGIN_MOST, Observed, Verdict, flag, margin_in_sixteenths, margin_ns},
     limit::Learnt,
-    load::Availability,
     outstanding::Outstanding,
     speed::Speed,
     sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Relaxed, change},
@@ -48,8 +48,9 @@ pub(crate) struct Hot {
     held: AtomicU16,
     /// A [`Learnt`]. Written by evidence and `connected`.
     learnt: AtomicU8,
-    /// An [`Availability`] as its discriminant. Written by `set_availability` only.
-    availability: AtomicU8,
+    /// An [`Eligibility`]. `set_availability`, evidence, `connected` and scans of a group each change their own part of it (compare
+    /// and exchange).
+    eligibility: AtomicU8,
     /// [Flags](flag) from evidence. Written by evidence and `connected`, under the lock of `Reported`.
     flags: AtomicU8,
     /// [Marks](mark). Pickers and groups set bits; `connected` clears them.
@@ -89,7 +90,7 @@ impl Hot {
             receive_maximum: AtomicU16::new(0),
             held: AtomicU16::new(0),
             learnt: AtomicU8::new(0),
-            availability: AtomicU8::new(Availability::Ready as u8),
+            eligibility: AtomicU8::new(Eligibility::READY.0),
             flags: AtomicU8::new(0),
             marks: AtomicU8::new(0),
         }
@@ -111,6 +112,7 @@ impl Hot {
         self.held.store(0, Relaxed);
         self.marks.store(if was_in_use { mark::NEWCOMER } else { 0 }, Relaxed);
         self.set_margin(MARGIN_MOST);
+        self.change_eligibility(Eligibility::without_findings);
     }
 
     /// Books a message that will take the client `service_ns`, at least 1. Returns `false`, without booking, if F is no
@@ -264,7 +266,21 @@ impl Hot {
     }
 
     pub(crate) fn set_availability(&self, availability: Availability) {
-        self.availability.store(availability as u8, Relaxed);
+        self.change_eligibility(|is| is.with_availability(availability));
+    }
+
+    /// Sets or clears a finding.
+    pub(crate) fn set_finding(&self, finding: Finding, holds: bool) {
+        self.change_eligibility(|is| is.with(finding, holds));
+    }
+
+    /// Replaces the eligibility by `next` of it. Writes nothing if it stays the same.
+    pub(crate) fn change_eligibility(&self, next: impl Fn(Eligibility) -> Eligibility) {
+        let changed = |byte| {
+            let next = next(Eligibility(byte)).0;
+            (next != byte).then_some(next)
+        };
+        let _ = self.eligibility.fetch_update(Relaxed, Relaxed, changed);
     }
 
     pub(crate) fn set_delay_ns(&self, delay_ns: u64) {
@@ -365,8 +381,8 @@ impl Hot {
     }
 
     #[inline]
-    pub(crate) fn availability(&self) -> u8 {
-        self.availability.load(Relaxed)
+    pub(crate) fn eligibility(&self) -> Eligibility {
+        Eligibility(self.eligibility.load(Relaxed))
     }
 
     #[inline]
@@ -380,15 +396,10 @@ impl Hot {
     }
 
     /// How eligible the client is, 0 to 3; smaller is better: [`Availability::Ready`], [`Availability::Full`],
-    /// draining, [`Availability::Offline`].
+    /// draining, [`Availability::Offline`]. A [finding](Finding) may let a client that is ready count as full.
     #[inline]
     pub(crate) fn rank(&self) -> u64 {
-        u64::from(self.availability().max(self.flags() & flag::DRAINING))
-    }
-
-    /// Computes [`rank`](Self::rank) from values that were read before.
-    pub(crate) fn rank_of(availability: Availability, is_draining: bool) -> u64 {
-        u64::from((availability as u8).max(if is_draining { flag::DRAINING } else { 0 }))
+        u64::from(self.eligibility().rank().max(self.flags() & flag::DRAINING))
     }
 }
 

@@ -3,26 +3,11 @@
 use std::sync::Arc;
 
 use crate::{
-    dispatch::Dispatch,
-    members::MemberId,
+    dispatch::{Dispatch, KeySlot, SLOT_BITS},
     nanos::Nanos,
+    standing::MemberId,
     sync::{AcqRel, Acquire, AtomicU64},
 };
-
-/// The slot of an ordering key in its group's table. Keys that share a slot share their member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct KeySlot(u16);
-
-impl KeySlot {
-    /// Returns the slot of a key with this hash.
-    pub(crate) fn of(key: u64) -> Self {
-        Self((key >> (u64::BITS - SLOT_BITS)) as u16)
-    }
-
-    fn index(self) -> usize {
-        usize::from(self.0)
-    }
-}
 
 /// For each slot, the member that has its messages, and for how long the slot is pinned to it.
 ///
@@ -198,8 +183,6 @@ fn time_units(ns: u64) -> u64 {
     (ns / UNIT_NS) & UNTIL_MASK
 }
 
-/// 4096 slots; few in loom's models, which visit each.
-const SLOT_BITS: u32 = if cfg!(loom) { 1 } else { 12 };
 const UNACKNOWLEDGED_MAX: u64 = (1 << 14) - 1;
 const UNTIL_SHIFT: u32 = 14;
 const UNTIL_MASK: u64 = (1 << 18) - 1;

@@ -7,12 +7,12 @@
 //! ```text
 //!   report(), plain_ping() ─────────────► MemberLoad ◄──── Arc ──┬── Group "a": Member, turn
 //!   written(), acknowledged(),            (one per client)       └── Group "b": Member, turn
-//!   taken_back() ───────────────────────►     ▲
+//!   refused(), taken_back() ────────────►     ▲
 //!   set_availability(), set_round_trip() ►    └── booked by Members::pick(dispatch, rng)
 //! ```
 //!
 //! The caller of `pick` must report the outcome of each message. Every message picked ends with exactly one of
-//! [`written`](MemberLoad::written), [`acknowledged`](MemberLoad::acknowledged) and
+//! [`written`](MemberLoad::written), [`acknowledged`](MemberLoad::acknowledged), [`refused`](MemberLoad::refused) and
 //! [`taken_back`](MemberLoad::taken_back). Until then it is outstanding, and counts against its member.
 //!
 //! The crate knows no MQTT and no runtime. It reads no clock (`now` is an argument) and no random numbers
@@ -45,6 +45,7 @@
 #![forbid(unsafe_code)]
 
 mod acknowledged;
+mod availability;
 mod chooser;
 mod departed;
 mod dispatch;
@@ -84,7 +85,7 @@ pub use group::Group;
 pub use key_pins::FreedKeys;
 pub use limit::{Lesson, Service};
 pub use load::{Availability, LoadSnapshot, MemberLoad};
-pub use members::{Iter, Member, MemberId, Members};
+pub use members::{Iter, Member, Members};
 pub use nanos::Nanos;
 pub use policy::{Policy, UnknownPolicy};
 pub use reason::Reason;
@@ -92,4 +93,4 @@ pub use report::{LoadReport, ReportError};
 pub use rng::Rng;
 pub use rules::{LateBinding, Rules};
 pub use shadow::ShadowFigures;
-pub use standing::Standing;
+pub use standing::{MemberId, Standing};

@@ -424,7 +424,7 @@ impl Times {
 
     /// Squared standard error of the mean, relative to it.
     fn error(&self) -> f64 {
-        // Few times may be equal by chance, and times of a network vary too.
+        // A few times may happen to be equal, and times of a network vary too.
         let least = if self.count < 2.0 * LEAST { VARIATION_FEW } else { VARIATION_LEAST };
         self.variation() / (self.count - 1.0).max(1.0) + least / self.count.max(1.0)
     }

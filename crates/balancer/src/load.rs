@@ -1,18 +1,23 @@
 //! The load of one client: its reports, and the messages sent to it since.
 
-mod availability;
+mod findings;
 mod recent_means;
+mod rejections;
+mod slots;
 mod snapshot;
 
 use std::time::Duration;
 
-pub use availability::Availability;
+pub use crate::availability::Availability;
 pub use snapshot::LoadSnapshot;
 
 use recent_means::RecentMeans;
+use rejections::Rejections;
+use slots::Slots;
 
 use crate::{
     acknowledged::Acknowledged,
+    availability::Finding,
     estimate::{Estimate, flag},
     hot::Hot,
     latency::PeakLatency,
@@ -22,7 +27,7 @@ use crate::{
     policy::adaptive::late,
     report::LoadReport,
     rules::Rules,
-    sync::{AtomicU64, Mutex, Relaxed, lock},
+    sync::{AtomicU32, AtomicU64, Mutex, Relaxed, lock},
 };
 
 /// The load of one client connection, shared (by `Arc`) by all groups that the client is a member of (thesis §4.1.2,
@@ -36,6 +41,8 @@ use crate::{
 /// | done with | [`written`](Self::written), [`acknowledged`](Self::acknowledged) | one less outstanding |
 /// | not read | [`lags`](Self::lags), [`caught_up`](Self::caught_up) | |
 /// | given to another | [`taken_back`](Self::taken_back) | m_s −= 1; one less outstanding |
+/// | rejected | [`refused`](Self::refused) | one less outstanding |
+/// | overdue | [`set_overdue`](Self::set_overdue) | |
 /// | disconnect | dropped, or kept with [`Availability::Offline`] | |
 ///
 /// The fields of the table are for `thesis_score`. For `adaptive` there are also an estimate of the client's speed and
@@ -56,7 +63,9 @@ pub struct MemberLoad {
 #[repr(align(64))]
 struct Reported {
     /// Messages waiting at the client by its last report.
-    m_q: AtomicU64,
+    m_q: AtomicU32,
+    /// When a suspect is tried next, in units of about a millisecond that wrap after 52 days.
+    trial_at: AtomicU32,
     /// Mean processing time in ns; 0 = unknown.
     t_p: AtomicU64,
     /// Instant of the last report; before the first, of the establishment of the session.
@@ -84,12 +93,28 @@ struct Evidence {
     late_reports: u64,
     /// Number of messages taken back.
     taken_back: u64,
+    rejections: Rejections,
+    slots: Slots,
 }
 
 impl Evidence {
     fn new(now: Nanos) -> Self {
         let (recent, estimate) = (RecentMeans::default(), Estimate::new(now.0));
-        Self { recent, estimate, learner: Learner::default(), late_reports: 0, taken_back: 0 }
+        Self {
+            recent,
+            estimate,
+            learner: Learner::default(),
+            late_reports: 0,
+            taken_back: 0,
+            rejections: Rejections::default(),
+            slots: Slots::default(),
+        }
+    }
+
+    /// Returns whether acknowledgements may end a [finding](Finding), or bring one nearer to its end.
+    #[inline]
+    fn is_watched(&self) -> bool {
+        self.rejections.number() > 0 || self.slots.overdue() > 0
     }
 }
 
@@ -99,7 +124,8 @@ impl MemberLoad {
         Self {
             hot: Hot::new(now.0),
             reported: Reported {
-                m_q: AtomicU64::new(0),
+                m_q: AtomicU32::new(0),
+                trial_at: AtomicU32::new(0),
                 t_p: AtomicU64::new(0),
                 t_r: AtomicU64::new(now.0),
                 sent_at_report: AtomicU64::new(0),
@@ -137,7 +163,7 @@ impl MemberLoad {
         evidence.recent.push(processing_ns);
         evidence.late_reports += u64::from(self.hot.due() < now.0);
         self.reported.t_p.store(evidence.recent.mean(), Relaxed);
-        self.reported.m_q.store(messages_in_queue, Relaxed);
+        self.reported.m_q.store(messages_in_queue as u32, Relaxed); // at most 2^31
         // A read-modify-write, so that loom's models order it exactly among the increments.
         self.reported.sent_at_report.store(self.hot.sent_exactly(), Relaxed);
         self.reported.t_r.store(now.0, Relaxed);
@@ -178,6 +204,9 @@ impl MemberLoad {
         // The longest latency: shorter ones of the same moment do not lower a peak.
         self.reported.latency.observe(now.0.saturating_sub(acknowledged.first_sent_at.0), now);
         self.hot.learn(now.0, |seen| evidence.estimate.acknowledged(seen, acknowledged));
+        if evidence.is_watched() {
+            self.accepted(evidence, acknowledged);
+        }
     }
 
     /// Takes unacknowledged messages of `bytes` in total that left for the client's socket at `now`.
@@ -232,18 +261,6 @@ impl MemberLoad {
         self.hot.learn(now.0, |seen| evidence.estimate.taken_back(seen));
     }
 
-    /// Takes messages of `bytes` in total that the client refused. They cost it their processing time all the same:
-    /// otherwise a client that refuses everything at once would always seem idle.
-    pub fn refused(&self, messages: u32, bytes: u64, now: Nanos) {
-        let mut known = lock(&self.reported.known);
-        let evidence = self.evidence(&mut known);
-        evidence.taken_back += u64::from(messages);
-        evidence.learner.interrupt();
-        self.hot.refused();
-        self.hot.no_longer_outstanding(messages, bytes);
-        self.hot.learn(now.0, |seen| evidence.estimate.taken_back(seen));
-    }
-
     /// Cancels a booking of `service_ns`, because the picker books the message on another member.
     pub(crate) fn unbooked(&self, bytes: u32, service_ns: u64, now: Nanos) {
         let known = lock(&self.reported.known);
@@ -263,7 +280,7 @@ impl MemberLoad {
 
     /// Returns the availability last set.
     pub fn availability(&self) -> Availability {
-        Availability::of(self.hot.availability())
+        self.hot.eligibility().availability()
     }
 
     /// Returns whether the client's last report asked for no further messages.
@@ -287,7 +304,7 @@ impl MemberLoad {
     /// Returns whether the client may begin with another message, if many wait.
     pub fn can_begin(&self) -> bool {
         let limit = late::limit(&self.hot, &Rules::default(), MANY);
-        limit.is_none_or(|limit| self.hot.in_work() < limit)
+        !self.hot.eligibility().has(Finding::Stuck) && limit.is_none_or(|limit| self.hot.in_work() < limit)
     }
 
     /// Sets the client's Receive Maximum: its messages beyond it wait with the group, not in the client's own queue.
@@ -347,13 +364,15 @@ impl MemberLoad {
     /// Returns the fields of Table 3 and others, each at its present value (see the type about their consistency).
     pub fn snapshot(&self) -> LoadSnapshot {
         let Outstanding { messages, bytes } = self.hot.outstanding();
-        let (late_reports, taken_back, lesson) = {
+        let (late_reports, taken_back, lesson, rejected_lately, overdue) = {
             let known = lock(&self.reported.known);
-            let evidence = known.0.as_ref();
-            evidence.map_or((0, 0, Lesson::default()), |e| (e.late_reports, e.taken_back, e.learner.lesson()))
+            known.0.as_ref().map_or((0, 0, Lesson::default(), 0, 0), |evidence| {
+                let Evidence { late_reports, taken_back, learner, rejections, slots, .. } = &**evidence;
+                (*late_reports, *taken_back, learner.lesson(), rejections.number(), slots.overdue())
+            })
         };
         LoadSnapshot {
-            messages_in_queue: self.reported.m_q.load(Relaxed),
+            messages_in_queue: self.reported.m_q.load(Relaxed).into(),
             sent_since_report: self.sent_since_report(),
             processing_time: Duration::from_nanos(self.reported.t_p.load(Relaxed)),
             reported_at: Nanos(self.reported.t_r.load(Relaxed)),
@@ -369,6 +388,9 @@ impl MemberLoad {
             concurrency: self.hot.concurrency() as u16,
             outstanding_maximum: self.limit(&Rules::default()),
             lesson,
+            rejected_lately,
+            is_suspect: self.hot.eligibility().has(Finding::Rejects),
+            overdue,
         }
     }
 
@@ -400,7 +422,7 @@ impl MemberLoad {
     /// m_q + m_s: the messages that the client has still to process, as far as known.
     pub(crate) fn pending(&self) -> u64 {
         // m_q is at most 2^31, and no broker sends 2^63 messages between two reports.
-        self.reported.m_q.load(Relaxed).wrapping_add(self.sent_since_report())
+        u64::from(self.reported.m_q.load(Relaxed)).wrapping_add(self.sent_since_report())
     }
 
     /// m_s. A pick concurrent with a report may combine the new count at the report with the old total.

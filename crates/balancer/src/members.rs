@@ -5,10 +5,10 @@ use std::{collections::HashSet, fmt, iter::FusedIterator, slice, sync::Arc};
 use crate::{
     chooser::Choosers,
     departed::Departed,
-    dispatch::Dispatch,
+    dispatch::{Dispatch, KeySlot},
     explain::{Candidate, Explanation},
     group_view::GroupView,
-    key_pins::{FreedKeys, KeyPins, KeySlot},
+    key_pins::{FreedKeys, KeyPins},
     load::{Availability, MemberLoad},
     nanos::Nanos,
     pick::{Table, book, pick, pick_late, preview},
@@ -23,13 +23,9 @@ use crate::{
     rules::{LateBinding, Rules},
     seats::Seats,
     shadow::{Shadow, ShadowFigures, ShadowRecord},
-    standing::Standing,
+    standing::{MemberId, Standing},
     sync::PublishedGuard,
 };
-
-/// Identifies a member within its groups. The caller assigns it, one per client session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MemberId(pub u64);
 
 /// A member of a group, with the value that the caller attached to it.
 #[derive(Debug)]

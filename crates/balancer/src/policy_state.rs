@@ -6,9 +6,10 @@ use crate::{
     chooser::Choosers,
     departed::Departed,
     key_pins::KeyPins,
-    members::{MemberId, Seated},
+    members::Seated,
     policy::{Policy, rendezvous, sticky::Sticky, weighted_round_robin::Strides},
     rules::Rules,
+    standing::MemberId,
 };
 
 /// State of the group's policies, in flat arrays in the order of [`Seats`](crate::seats::Seats). Tables exist only in

@@ -3,10 +3,11 @@
 use std::cmp::Ordering;
 
 use crate::{
+    chooser::READY,
     explain::Candidate,
-    members::MemberId,
     policy::{Policy, adaptive::SCAN_MAX},
     rules::Rules,
+    standing::MemberId,
 };
 
 /// Why a member was chosen, as far as its candidates show; see [`Members::explain`](crate::Members::explain).
@@ -21,6 +22,8 @@ pub enum Reason {
     OldestTurn,
     /// It is slow and was idle for long: it may have become faster.
     Probe,
+    /// It rejected most of its last messages, and gets one that shows whether it still does.
+    Trial,
     /// The best of a few members drawn at random.
     BestOfSample,
     /// It has earlier messages of the same ordering key.
@@ -51,6 +54,7 @@ impl Reason {
             Self::LeastWait => "least_wait",
             Self::OldestTurn => "oldest_turn",
             Self::Probe => "probe",
+            Self::Trial => "trial",
             Self::BestOfSample => "best_of_sample",
             Self::Key => "key",
             Self::Score => "score",
@@ -78,19 +82,22 @@ impl Reason {
         let Some(taken) = candidates.iter().find(|candidate| candidate.member == chosen) else {
             return Self::Overtaken;
         };
-        let best_rank = candidates.iter().map(Candidate::rank).min().unwrap_or_default();
+        let best_rank = candidates.iter().map(|candidate| candidate.rank).min().unwrap_or_default();
         let mut rivals =
-            candidates.iter().filter(|candidate| candidate.rank() == best_rank && candidate.member != chosen);
-        if taken.rank() == best_rank && rivals.clone().next().is_none() {
+            candidates.iter().filter(|candidate| candidate.rank == best_rank && candidate.member != chosen);
+        if taken.rank == best_rank && rivals.clone().next().is_none() {
             return Self::OnlyCandidate;
         }
         if kept == Some(chosen) {
             return Self::Key;
         }
+        if taken.is_suspect && taken.rank == READY {
+            return Self::Trial;
+        }
         match rules.policy {
             Policy::Adaptive => {
                 // Compare all but the turns.
-                let place = |candidate: &Candidate| (candidate.rank(), candidate.steps());
+                let place = |candidate: &Candidate| (candidate.rank, candidate.steps());
                 let least = rivals.clone().map(place).min().unwrap_or((u64::MAX, u64::MAX));
                 let is_oldest = rivals.all(|rival| place(rival) > least || taken.turn < rival.turn);
                 match place(taken).cmp(&least) {

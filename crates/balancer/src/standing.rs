@@ -1,6 +1,8 @@
 //! Properties of a member that are independent of its load.
 
-use crate::members::MemberId;
+/// Identifies a member within its groups. The caller assigns it, one per client session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MemberId(pub u64);
 
 /// Weight and identity of a member, given when it joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

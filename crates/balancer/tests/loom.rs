@@ -272,6 +272,50 @@ fn booking_during_acknowledgement_is_counted() {
     });
 }
 
+/// Two of the three writers of one byte: the client's queue and its acknowledgements.
+#[test]
+fn findings_and_availability_do_not_undo_each_other() {
+    model(2, || {
+        let load = load();
+        load.refused(10, 1000, NOW);
+        let queue = {
+            let load = Arc::clone(&load);
+            thread::spawn(move || {
+                load.set_availability(Availability::Full);
+                load.set_availability(Availability::Ready);
+            })
+        };
+        load.refused(1, 100, after(1));
+        load.set_overdue(1);
+        queue.join().expect("it does not panic");
+        let snapshot = load.snapshot();
+        assert_eq!((snapshot.is_suspect, snapshot.rejected_lately, snapshot.overdue), (true, 11, 1));
+        assert_eq!(load.availability(), Availability::Ready);
+        assert!(load.is_passed_over());
+    });
+}
+
+/// The third writer: a scan of the client's group, which begins a trial.
+#[test]
+fn findings_and_scans_do_not_undo_each_other() {
+    model(2, || {
+        let load = load();
+        load.refused(11, 1000, NOW);
+        let group = group_of(Policy::RoundRobin, &[Arc::clone(&load)]);
+        let scan = {
+            let group = Arc::clone(&group);
+            thread::spawn(move || pick(&group))
+        };
+        load.set_availability(Availability::Full);
+        load.set_overdue(1);
+        assert_eq!(scan.join().expect("it does not panic"), Some(0));
+        assert_eq!(load.availability(), Availability::Full);
+        let snapshot = load.snapshot();
+        assert_eq!((snapshot.is_suspect, snapshot.overdue), (true, 1));
+        assert!(load.is_passed_over());
+    });
+}
+
 /// Computes the group's figures, so that picks in a model need no scan; another model covers the scan.
 fn take_stock(group: &Group<u64>) {
     group.members().explain(&at(NOW));

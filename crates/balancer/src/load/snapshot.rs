@@ -37,4 +37,10 @@ pub struct LoadSnapshot {
     pub outstanding_maximum: Option<u64>,
     /// How the client serves messages, as learnt.
     pub lesson: Lesson,
+    /// Rejections among its last 20 acknowledgements.
+    pub rejected_lately: u32,
+    /// Whether these are more than half: it gets few messages.
+    pub is_suspect: bool,
+    /// Messages that it did not acknowledge in time, as last set.
+    pub overdue: u32,
 }

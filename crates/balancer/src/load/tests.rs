@@ -108,6 +108,83 @@ fn a_client_that_drains_ranks_between_full_and_offline() {
 }
 
 #[test]
+fn suspect_ranks_as_full_until_its_trial() {
+    let (load, second) = (MemberLoad::new(Nanos(0)), 1_000_000_000);
+    let book = |now: u64| load.hot().book(&Dispatch { is_acknowledged: true, ..dispatch(now) }, 70, 70);
+    load.set_availability(Availability::Offline);
+    load.refused(10, 1000, Nanos(5));
+    load.set_availability(Availability::Ready);
+    assert_eq!((load.rank(), load.is_passed_over()), (0, false), "half of twenty");
+    load.refused(1, 100, Nanos(second));
+    assert_eq!((load.rank(), load.availability(), load.is_passed_over()), (1, Availability::Ready, true));
+    let snapshot = load.snapshot();
+    assert_eq!((snapshot.rejected_lately, snapshot.is_suspect), (11, true));
+    let rank_at = |now: u64| {
+        load.consider_trial(now);
+        load.rank()
+    };
+    assert_eq!([second, second * 19 / 10, second * 21 / 10].map(rank_at), [1, 1, 0]);
+    book(second * 21 / 10);
+    assert_eq!(rank_at(second * 22 / 10), 1, "one message at a time");
+    load.refused(1, 100, Nanos(second * 22 / 10));
+    assert_eq!([second * 41 / 10, second * 43 / 10].map(rank_at), [1, 0], "twice the pause");
+    // One after the other, from the first that it accepts.
+    for accepted in 1..=10 {
+        assert_eq!(load.rank(), 0, "{accepted}");
+        book(second * 5);
+        load.acknowledged(&Acknowledged::one(Nanos(second * 5), 100, Nanos(second * 5)));
+        assert_eq!(load.snapshot().is_suspect, accepted < 10, "{accepted}");
+    }
+    load.refused(20, 100, Nanos(second * 6));
+    load.set_availability(Availability::Offline);
+    assert_eq!((load.rank(), load.availability()), (3, Availability::Offline));
+    load.connected(Nanos(second * 7));
+    load.set_availability(Availability::Ready);
+    assert_eq!((load.rank(), load.snapshot().rejected_lately), (0, 0));
+}
+
+/// However fast it refuses them.
+#[test]
+fn refusals_show_no_speed() {
+    let learned = |refuses: bool| {
+        let load = MemberLoad::new(Nanos(0));
+        for number in 0..40 {
+            let now = number * 10_000_000;
+            load.hot().book(&Dispatch { is_acknowledged: true, ..dispatch(now) }, 70, 70);
+            if refuses {
+                load.hot().book(&Dispatch { is_acknowledged: true, ..dispatch(now) }, 70, 70);
+                load.refused(1, 100, Nanos(now + 1_000));
+            }
+            load.acknowledged(&Acknowledged::one(Nanos(now), 100, Nanos(now + 5_000_000)));
+        }
+        load.learned_speed()
+    };
+    assert_eq!(learned(true), learned(false));
+    assert_eq!(learned(true), Some(Duration::from_millis(5)));
+}
+
+#[test]
+fn member_is_passed_over_while_its_every_slot_is_overdue() {
+    let load = MemberLoad::new(Nanos(0));
+    load.set_concurrency(2);
+    let slots = load.limit(&Rules::default()).expect("it is not known") as u32;
+    load.set_overdue(slots - 1);
+    assert_eq!((load.rank(), load.can_begin()), (0, true));
+    load.set_overdue(slots);
+    assert_eq!((load.rank(), load.can_begin(), load.is_passed_over()), (1, false, true));
+    assert_eq!((load.availability(), load.snapshot().overdue), (Availability::Ready, slots));
+    load.set_overdue(slots - 1);
+    assert_eq!(load.rank(), 0, "a late acknowledgement came");
+    load.set_overdue(slots);
+    load.acknowledged(&Acknowledged::one(Nanos(0), 100, Nanos(30_000_000)));
+    assert_eq!(load.rank(), 0, "it has one more slot");
+    load.set_overdue(slots + 1);
+    assert_eq!(load.rank(), 1);
+    load.connected(Nanos(30_000_001));
+    assert_eq!((load.rank(), load.snapshot().overdue), (0, 0));
+}
+
+#[test]
 fn round_trips_are_kept_in_steps() {
     let load = MemberLoad::new(Nanos(0));
     let cases = [(0, 0), (32_767, 0), (32_768, 32_768), (1_000_000, 983_040), (u64::MAX, 2_147_450_880)];
@@ -124,6 +201,9 @@ fn table_3_events() {
         concurrency: 0,
         outstanding_maximum: Some(1),
         lesson: Lesson::default(),
+        rejected_lately: 0,
+        is_suspect: false,
+        overdue: 0,
         messages_in_queue: 0,
         sent_since_report: 0,
         processing_time: Duration::ZERO,

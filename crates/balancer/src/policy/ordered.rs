@@ -11,9 +11,9 @@
 //! keys wait.
 
 use crate::{
-    dispatch::Dispatch,
+    dispatch::{Dispatch, KeySlot},
     group_view::View,
-    key_pins::{KeyPins, KeySlot, Pin},
+    key_pins::{KeyPins, Pin},
     load::Availability,
     nanos::Nanos,
     pick::{self, Table},

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use crate::{
     load::Availability,
-    members::MemberId,
     pick::RESCANS_MAX,
     policy::random,
     rng::Rng,
     seats::Seats,
+    standing::MemberId,
     sync::{AtomicU64, Relaxed},
 };
 

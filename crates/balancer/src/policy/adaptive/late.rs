@@ -9,6 +9,7 @@
 
 use super::{RANK_SHIFT, READY, SCAN_MAX, Sighting, Weight, in_steps, sample, weigh};
 use crate::{
+    availability::Finding,
     estimate::flag,
     group_view::View,
     hot::{Hot, mark},
@@ -77,6 +78,9 @@ impl Found {
     const NONE: Self = Self { ready: Best::NONE, other: Best::NONE, full: Best::NONE, refusing: Best::NONE };
 
     fn compare(&mut self, message: &Message<'_>, index: usize, hot: &Hot, turn: u64) {
+        if hot.eligibility().has(Finding::Stuck) {
+            return;
+        }
         let &Message { view, rules, waiting, now, .. } = message;
         let weight = weigh(hot, view, now);
         let candidate = Best::of(hot, &weight, turn, index);

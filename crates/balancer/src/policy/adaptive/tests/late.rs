@@ -274,6 +274,28 @@ fn member_that_refuses_at_first_does_not_get_all() {
     }
 }
 
+#[test]
+fn message_waits_for_no_member_with_every_slot_overdue() {
+    let loads = [regular(), acknowledging(30), load()];
+    for load in &loads {
+        assert!(load.can_begin());
+        load.set_overdue(8);
+    }
+    assert_eq!(late(&loads, 400, 2), [None, None]);
+    loads[1].set_overdue(0);
+    assert_eq!(late(&loads, 0, 2), [Some(1), None]);
+}
+
+/// A suspect gets what waits only if the others are away.
+#[test]
+fn message_waits_for_others_rather_than_for_a_suspect() {
+    let loads = [acknowledging(30), acknowledging(30)];
+    loads[1].refused(11, 1100, Nanos(NOW_MS * MS));
+    assert_eq!(late(&loads, 0, 2), [Some(0), None]);
+    loads[0].set_availability(Availability::Offline);
+    assert_eq!(late(&loads, 0, 1), [Some(1)]);
+}
+
 /// Its two threads could not begin with them.
 #[test]
 fn untrue_concurrency_brings_few_messages() {
