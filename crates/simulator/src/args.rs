@@ -30,7 +30,8 @@ pub(crate) enum Command {
     Suite(SuiteArgs),
     /// Random scenarios by their seeds, as the suite names them
     Random(RandomArgs),
-    /// Fresh scenarios of nineteen families: adaptive and its rivals against a clairvoyant rule
+    /// Fresh scenarios of nineteen families: adaptive and its rivals against a clairvoyant rule; by name, of three
+    /// families of work queues
     Families(FamiliesArgs),
     #[command(flatten)]
     About(About),

@@ -19,10 +19,9 @@ use crate::{
 pub fn central_queue(workers: Vec<WorkerKind>, is_acknowledged: bool, arrivals: &[Arrival]) -> Vec<Option<Span>> {
     // The measured arrivals replace interval and number.
     let scenario = Scenario::of(String::new(), NonZeroU32::MIN, Arrivals::Fixed(Span::from_ns(1)), workers);
-    let deliveries =
-        simulate(&Plan::with(&scenario, arrivals), is_acknowledged, Chooser::CentralQueue, &Arc::default());
+    let outcome = simulate(&Plan::with(&scenario, arrivals), is_acknowledged, Chooser::CentralQueue, &Arc::default());
     let start_ns = scenario.idle.ns();
-    deliveries.iter().map(|delivery| Some(Span::from_ns(delivery.taken?.0 - start_ns))).collect()
+    outcome.deliveries.iter().map(|delivery| Some(Span::from_ns(delivery.taken?.0 - start_ns))).collect()
 }
 
 #[cfg(test)]

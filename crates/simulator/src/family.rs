@@ -44,6 +44,12 @@ named! {
         EarlyAcks = "early_acks",
         /// Workers with one to sixteen threads, which the broker does not know.
         UnknownThreads = "unknown_threads",
+        /// A work queue in which every worker rejects 1 % of the messages.
+        Poison = "poison",
+        /// A work queue with a worker that rejects everything at once.
+        FastFailer = "fast_failer",
+        /// A work queue with a worker that acknowledges nothing, or nothing from some moment on.
+        StuckWorker = "stuck_worker",
     }
 }
 
@@ -53,7 +59,12 @@ impl Family {
         !matches!(
             self,
             Self::Stock | Self::Proxied | Self::Jitter | Self::Habits | Self::EarlyAcks | Self::UnknownThreads
-        )
+        ) && !self.is_queue()
+    }
+
+    /// Whether it is about work queues: rejections, retries and time-outs.
+    pub const fn is_queue(self) -> bool {
+        matches!(self, Self::Poison | Self::FastFailer | Self::StuckWorker)
     }
 }
 

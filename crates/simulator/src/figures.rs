@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 
-use crate::{plan::Plan, simulation::Delivery};
+use crate::{plan::Plan, simulation::Outcome};
 
 /// Figures of one policy in one scenario, over all seeds.
 #[derive(Clone, Debug, Default)]
@@ -13,6 +13,10 @@ pub struct Figures {
     pub sojourn: Times,
     /// Messages that were not finished: lost with a dead worker, or never processed.
     pub unfinished: u64,
+    /// Messages that the group gave up: dead letters, or rejected for good. They are not finished either.
+    pub dead: u64,
+    /// Time in ms from the first arrival to the last completion, of all runs together.
+    pub span_ms: f64,
     /// Messages that a worker began with before they expired.
     pub in_time: u64,
     /// All messages.
@@ -28,8 +32,12 @@ pub struct Figures {
 /// Figures of one worker.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WorkerFigures {
-    /// Messages that it received.
+    /// Messages of which it was the last that received them.
     pub messages: u64,
+    /// Messages that it was sent, repeated ones included.
+    pub sent: u64,
+    /// The most that it held at a time without an answer, in a group with a `queue`.
+    pub held_most: u64,
     /// Waiting times of the messages that it took.
     pub waiting: Extent,
     /// Waiting times in the stable phase: messages 500 to 999.
@@ -53,11 +61,12 @@ pub struct Times {
 
 impl Figures {
     /// Figures of one run.
-    pub(crate) fn of(plan: &Plan<'_>, deliveries: &[Delivery]) -> Self {
+    pub(crate) fn of(plan: &Plan<'_>, outcome: &Outcome) -> Self {
         let mut figures = Self { workers: vec![WorkerFigures::default(); plan.workers.len()], ..Self::default() };
         let loud = plan.scenario.loud.map(|_| plan.scenario.publishers.get());
-        for (number, (message, delivery)) in plan.messages.iter().zip(deliveries).enumerate() {
+        for (number, (message, delivery)) in plan.messages.iter().zip(&outcome.deliveries).enumerate() {
             figures.messages += 1;
+            figures.dead += u64::from(delivery.is_dead);
             figures.in_time += u64::from(delivery.taken.is_some_and(|taken| taken < message.expires));
             let waited_ns = delivery.taken.map(|taken| taken.0 - delivery.arrived.0);
             if let Some(finished) = delivery.finished {
@@ -82,6 +91,12 @@ impl Figures {
                 }
             }
         }
+        for (worker, handling) in figures.workers.iter_mut().zip(&outcome.workers) {
+            (worker.sent, worker.held_most) = (handling.sent, handling.held_most);
+        }
+        let first = plan.messages.first().map_or(0, |message| message.at.0);
+        let last = outcome.deliveries.iter().filter_map(|delivery| delivery.finished).max();
+        figures.span_ms = last.map_or(0.0, |last| last.0.saturating_sub(first) as f64 / NS_PER_MS);
         figures.means_ms.push(figures.waiting.mean_ms());
         figures
     }
@@ -96,6 +111,8 @@ impl Figures {
         self.waiting.merge(&other.waiting);
         self.sojourn.merge(&other.sojourn);
         self.unfinished += other.unfinished;
+        self.dead += other.dead;
+        self.span_ms += other.span_ms;
         self.in_time += other.in_time;
         self.messages += other.messages;
         self.others.merge(&other.others);
@@ -103,6 +120,8 @@ impl Figures {
         self.workers.resize_with(self.workers.len().max(other.workers.len()), WorkerFigures::default);
         for (worker, more) in self.workers.iter_mut().zip(&other.workers) {
             worker.messages += more.messages;
+            worker.sent += more.sent;
+            worker.held_most = worker.held_most.max(more.held_most);
             worker.waiting.merge(more.waiting);
             worker.stable.merge(more.stable);
         }

@@ -24,6 +24,8 @@ fn chooser(name: &str, figures: &Figures) -> Value {
     let worker = |worker: &crate::figures::WorkerFigures| {
         json!({
             "messages": worker.messages,
+            "sent": worker.sent,
+            "held_most": worker.held_most,
             "waiting_ms": { "mean": worker.waiting.mean_ms(), "max": worker.waiting.max_ms() },
             "stable_phase_ms": { "mean": worker.stable.mean_ms(), "max": worker.stable.max_ms() },
         })
@@ -33,6 +35,8 @@ fn chooser(name: &str, figures: &Figures) -> Value {
         "waiting_ms": times(&figures.waiting),
         "sojourn_ms": times(&figures.sojourn),
         "unfinished": figures.unfinished,
+        "dead": figures.dead,
+        "span_ms": figures.span_ms,
         "begun_in_time_percent": figures.in_time_percent(),
         "others_waiting_ms": times(&figures.others),
         "mean_waiting_by_seed_ms": figures.means_ms,

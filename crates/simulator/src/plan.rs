@@ -28,6 +28,8 @@ pub(crate) struct Message {
     pub(crate) seed: u64,
     /// When it expires; without an expiry [`NEVER`].
     pub(crate) expires: Nanos,
+    /// Whether every worker rejects it.
+    pub(crate) is_poison: bool,
 }
 
 /// Expiry of a message that does not expire.
@@ -81,6 +83,7 @@ impl<'a> Plan<'a> {
             topic: below(&mut messages, scenario.topics.get() as usize) as u32,
             seed: messages.next_u64(),
             expires: NEVER,
+            is_poison: false,
         };
         let mut messages: Vec<_> = instants.into_iter().map(&mut message).collect();
         if let Some(loud) = scenario.loud {
@@ -97,6 +100,11 @@ impl<'a> Plan<'a> {
             messages.iter_mut().for_each(|message| message.expires = Nanos(message.at.0 + lifetime()));
         }
 
+        if let Some(poison) = scenario.poison {
+            // By the message's seed, so that the other random numbers stay the same.
+            let is_poison = |message: &Message| fraction(message.seed.rotate_left(31)) < poison.share;
+            messages.iter_mut().for_each(|message| message.is_poison = is_poison(message));
+        }
         let mut workers = WorkerPlan::all(scenario, &mut pings);
         plan_churn(scenario, &mut workers, end, &mut churn, &mut pings);
         Self { scenario, messages, workers, picks_seed }
@@ -111,6 +119,7 @@ impl<'a> Plan<'a> {
             topic: 0,
             seed,
             expires: NEVER,
+            is_poison: false,
         };
         let messages = arrivals.iter().map(message).collect();
         Self { scenario, messages, workers: WorkerPlan::all(scenario, &mut Rng::new(0)), picks_seed: 0 }
@@ -191,7 +200,7 @@ impl<'a> WorkerPlan<'a> {
         if jitter == 0.0 {
             return path_ns;
         }
-        // Another seed than that of the work, so that long work has no long way.
+        // The work has another seed, so that long work has no long way.
         let deviation = 2.0 * fraction(seed.rotate_left(17) ^ direction as u64) - 1.0;
         (path_ns as f64 * (1.0 + jitter * deviation)) as u64
     }

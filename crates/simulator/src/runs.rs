@@ -89,7 +89,7 @@ impl Job {
     fn figures(&self, cases: &[Case<'_>]) -> Figures {
         let case = &cases[self.case];
         let plan = Plan::new(case.scenario, case.seed.wrapping_add(u64::from(self.run)));
-        let deliveries = simulate(&plan, case.qos > 0, case.choosers[self.chooser], &case.own);
-        Figures::of(&plan, &deliveries)
+        let outcome = simulate(&plan, case.qos > 0, case.choosers[self.chooser], &case.own);
+        Figures::of(&plan, &outcome)
     }
 }

@@ -1,5 +1,8 @@
 //! Runs a plan under one chooser.
 
+mod rejections;
+mod unacknowledged;
+
 use std::sync::Arc;
 
 use tenbin_balancer::{Choosers, FairQueue, LoadReport, Nanos};
@@ -9,8 +12,12 @@ use crate::{
     events::Events,
     plan::{Direction, Plan},
     rules::{self, Feedback, Rule},
+    scenario::Acknowledges,
     worker::{Acknowledged, Sent, Worker},
 };
+
+pub(crate) use unacknowledged::Handling;
+use unacknowledged::Unacknowledged;
 
 /// Fate of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,17 +28,28 @@ pub(crate) struct Delivery {
     pub(crate) worker: Option<u32>,
     /// Time when the worker took it out of its queue.
     pub(crate) taken: Option<Nanos>,
-    /// Time of completion.
+    /// Time of the first completion.
     pub(crate) finished: Option<Nanos>,
+    /// Whether the group gave it up: a dead letter, or rejected for good.
+    pub(crate) is_dead: bool,
 }
 
-/// Runs `plan`, with or without acknowledgements; `own` has the caller's policies. Returns the fate of each message in the order of arrival.
+/// What became of a plan.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// In the order of arrival.
+    pub(crate) deliveries: Vec<Delivery>,
+    /// By worker.
+    pub(crate) workers: Vec<Handling>,
+}
+
+/// Runs `plan`, with or without acknowledgements; `own` has the caller's policies.
 ///
 /// Ends when every message is finished or lost, or [`PATIENCE_NS`] after the last arrival.
-pub(crate) fn simulate(plan: &Plan<'_>, is_acknowledged: bool, chooser: Chooser, own: &Arc<Choosers>) -> Vec<Delivery> {
+pub(crate) fn simulate(plan: &Plan<'_>, is_acknowledged: bool, chooser: Chooser, own: &Arc<Choosers>) -> Outcome {
     let mut simulation = Simulation::new(plan, is_acknowledged, chooser, own);
     simulation.run();
-    simulation.deliveries
+    Outcome { deliveries: simulation.deliveries, workers: simulation.unacknowledged.workers }
 }
 
 struct Simulation<'a> {
@@ -46,8 +64,25 @@ struct Simulation<'a> {
     /// Messages that wait at the broker, for a member or in the central queue.
     waiting: FairQueue<u32>,
     deliveries: Vec<Delivery>,
-    /// Messages that are neither finished nor lost.
-    open: usize,
+    unacknowledged: Unacknowledged,
+    open: Open,
+}
+
+/// Messages that are neither finished nor lost.
+struct Open {
+    left: usize,
+    is_open: Vec<bool>,
+}
+
+impl Open {
+    /// Ends the life of a message, unless it has ended.
+    fn close(&mut self, message: u32) {
+        self.left -= usize::from(std::mem::take(&mut self.is_open[message as usize]));
+    }
+
+    fn has(&self, message: u32) -> bool {
+        self.is_open[message as usize]
+    }
 }
 
 /// `worker` and `message` are numbers in the plan.
@@ -69,8 +104,12 @@ enum Event {
     PingDue { worker: u32, pings: u32 },
     /// A ping arrives at the broker.
     Ping { worker: u32, report: Option<LoadReport> },
-    /// An acknowledgement arrives at the broker.
-    Acknowledged { worker: u32, feedback: Feedback },
+    /// An acknowledgement or rejection arrives at the broker.
+    Answered { worker: u32, message: u32, feedback: Feedback },
+    /// The time for an acknowledgement is over.
+    Overdue { worker: u32, message: u32 },
+    /// The pause of a rejected message is over.
+    Returns { message: u32 },
     /// The answer to a probe is due.
     Probed { worker: u32 },
     /// A worker subscribes.
@@ -102,6 +141,7 @@ impl<'a> Simulation<'a> {
             worker: None,
             taken: None,
             finished: None,
+            is_dead: false,
         };
         Self {
             plan,
@@ -116,7 +156,8 @@ impl<'a> Simulation<'a> {
             members: Vec::new(),
             waiting: FairQueue::new(),
             deliveries: plan.messages.iter().map(unseen).collect(),
-            open: plan.messages.len(),
+            unacknowledged: Unacknowledged::new(plan.scenario.queue, plan.messages.len(), plan.workers.len()),
+            open: Open { left: plan.messages.len(), is_open: vec![true; plan.messages.len()] },
         }
     }
 
@@ -126,7 +167,7 @@ impl<'a> Simulation<'a> {
     }
 
     fn run_until(&mut self, end: Nanos) {
-        while self.open > 0 {
+        while self.open.left > 0 {
             match self.events.next() {
                 Some((now, event)) if now <= end => self.handle(event, now),
                 _ => break,
@@ -157,12 +198,9 @@ impl<'a> Simulation<'a> {
                 }
                 self.serve_waiting(now);
             }
-            Event::Acknowledged { worker, feedback } => {
-                if let Some(rule) = &mut self.rule {
-                    rule.acknowledged(worker as usize, &feedback, now);
-                }
-                self.serve_waiting(now);
-            }
+            Event::Answered { worker, message, feedback } => self.answered(worker, message, &feedback, now),
+            Event::Overdue { worker, message } => self.overdue(worker, message, now),
+            Event::Returns { message } => self.dispatch(message, now),
             Event::Probed { worker } => {
                 let of = &self.workers[worker as usize];
                 if let (Some(rule), false) = (&mut self.rule, of.is_dead) {
@@ -188,7 +226,7 @@ impl<'a> Simulation<'a> {
         while let Some(message) = self.waiting.pop() {
             let of = &self.plan.messages[message as usize];
             if rule.drops_expired() && of.expires <= now {
-                self.open -= 1;
+                self.open.close(message);
                 continue;
             }
             let Some(worker) = rule.pick(of, self.waiting.len(), now) else {
@@ -201,7 +239,13 @@ impl<'a> Simulation<'a> {
             self.deliveries[message as usize].worker = Some(worker as u32);
             let received = self.workers[worker].arrival(Direction::ToWorker, of.seed, now);
             let sent = Sent { message, at: now, received, ahead: 0 };
-            self.events.schedule(received, Event::Received { worker: worker as u32, sent });
+            let worker = worker as u32;
+            self.events.schedule(received, Event::Received { worker, sent });
+            self.unacknowledged.sent(worker, message);
+            let within = self.unacknowledged.queue.and_then(|queue| queue.acknowledge_within);
+            if let Some(within) = within.filter(|_| self.is_acknowledged) {
+                self.events.schedule(Nanos(now.0 + within.ns()), Event::Overdue { worker, message });
+            }
         }
     }
 
@@ -258,12 +302,13 @@ impl<'a> Simulation<'a> {
 
     /// Begins the work on a message, which takes `service_ns` if that is known. Returns how long it takes.
     fn take(&mut self, worker: u32, sent: Sent, service_ns: Option<u64>, taken: Nanos) -> u64 {
+        let rejected_after = self.rejected_after(worker, sent.message);
         let of = &mut self.workers[worker as usize];
         of.busy += 1;
         of.acknowledger.begun();
         self.deliveries[sent.message as usize].taken = Some(taken);
         let seed = self.plan.messages[sent.message as usize].seed;
-        let service_ns = service_ns.unwrap_or_else(|| of.plan.service_ns(taken, seed));
+        let service_ns = rejected_after.or(service_ns).unwrap_or_else(|| of.plan.service_ns(taken, seed));
         let finished = of.plan.finish(taken, service_ns);
         self.events.schedule(finished, Event::Finished { worker, sent, service_ns: finished.0 - taken.0 });
         service_ns
@@ -275,9 +320,15 @@ impl<'a> Simulation<'a> {
             return;
         }
         of.busy -= 1;
-        of.finished(sent, service_ns, now);
-        self.deliveries[sent.message as usize].finished = Some(now);
-        self.open -= 1;
+        if self.rejected_after(worker, sent.message).is_none() {
+            self.workers[worker as usize].finished(sent, service_ns, now);
+            let finished = &mut self.deliveries[sent.message as usize].finished;
+            *finished = finished.or(Some(now));
+            self.open.close(sent.message);
+        } else if self.rule.is_none() || !self.is_acknowledged {
+            self.rejected(sent.message, now);
+        }
+        let of = &mut self.workers[worker as usize];
         let (is_next_received, was_due) = (!of.queue.is_empty(), of.acknowledger.due());
         let acknowledged = of.acknowledger.completed(sent, service_ns, is_next_received, now);
         if let Some(due) = of.acknowledger.due()
@@ -337,7 +388,7 @@ impl<'a> Simulation<'a> {
         let queue = of.in_flight();
         for (sent, service_ns) in acknowledged {
             let feedback = Feedback { sent_at: sent.at, queue, service_ns: *service_ns };
-            self.events.schedule(arrives, Event::Acknowledged { worker, feedback });
+            self.events.schedule(arrives, Event::Answered { worker, message: sent.message, feedback });
         }
     }
 
@@ -395,16 +446,17 @@ impl<'a> Simulation<'a> {
             return;
         }
         self.workers[worker as usize].is_dead = true;
+        self.unacknowledged.died(worker);
         for message in 0..self.deliveries.len() as u32 {
             let delivery = &mut self.deliveries[message as usize];
-            if delivery.worker != Some(worker) || delivery.finished.is_some() {
+            if delivery.worker != Some(worker) || delivery.finished.is_some() || delivery.is_dead {
                 continue;
             }
             if self.is_acknowledged {
                 (delivery.worker, delivery.taken) = (None, None);
                 self.dispatch(message, now);
             } else {
-                self.open -= 1;
+                self.open.close(message);
             }
         }
     }

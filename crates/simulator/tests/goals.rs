@@ -2,7 +2,7 @@
 
 use std::{str::FromStr, sync::Arc};
 
-use tenbin_simulator::suite::{Family, GOALS, family_scenario, judge, random_scenario, shipped};
+use tenbin_simulator::suite::{Family, GOALS, family_scenario, judge, queue_figures, random_scenario, shipped};
 use tenbin_simulator::{Case, Chooser, run_all};
 
 #[test]
@@ -117,4 +117,29 @@ fn late_binding_is_near_the_clairvoyant() {
     let (late, early) = (mean(1), mean(2));
     assert!(late < 1.15, "{late:.2} of the clairvoyant's");
     assert!(late < 0.9 * early, "{late:.2} against {early:.2} of early binding");
+}
+
+/// Rejected messages cost hardly any throughput, a worker that rejects everything gets few, and a stuck one holds no more
+/// than its window.
+#[test]
+fn work_queues_meet_their_goals() {
+    let adaptive = Chooser::from_str("adaptive").expect("it exists");
+    let seeds: Vec<u64> = (5_500_000..5_500_012).collect();
+    for family in Family::ALL.into_iter().filter(|family| family.is_queue()) {
+        for (seed, figures) in seeds.iter().zip(queue_figures(family, &seeds, &[adaptive])) {
+            assert!(figures[0].meets_goals(family), "{} {seed}: {:?}", family.name(), figures[0]);
+        }
+    }
+}
+
+/// With every policy, since a share of the messages needs no late binding.
+#[test]
+fn fast_failer_gets_few_messages_with_every_policy() {
+    let choosers = tenbin_simulator::Policy::ALL.map(Chooser::Policy);
+    let seeds: Vec<u64> = (6_600_000..6_600_006).collect();
+    for (seed, figures) in seeds.iter().zip(queue_figures(Family::FastFailer, &seeds, &choosers)) {
+        for (chooser, figures) in choosers.iter().zip(figures) {
+            assert!(figures.meets_goals(Family::FastFailer), "{chooser}, {seed}: {figures:?}");
+        }
+    }
 }

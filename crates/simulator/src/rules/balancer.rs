@@ -34,6 +34,9 @@ impl Rule for Balancer {
         if let Some(concurrency) = plan.kind.concurrency {
             load.set_concurrency(u16::try_from(concurrency.get()).unwrap_or(u16::MAX));
         }
+        if let Some(messages) = plan.kind.receive_maximum {
+            load.set_receive_maximum(u16::try_from(messages.get()).unwrap_or(u16::MAX));
+        }
         if plan.kind.remembered {
             load.assume_speed(plan.kind.service.duration());
         }
@@ -78,6 +81,18 @@ impl Rule for Balancer {
     fn acknowledged(&mut self, worker: usize, feedback: &Feedback, now: Nanos) {
         if let Some(load) = &self.loads[worker] {
             load.acknowledged(&Acknowledged::one(feedback.sent_at, MESSAGE_BYTES, now));
+        }
+    }
+
+    fn rejected(&mut self, worker: usize, _feedback: &Feedback, now: Nanos) {
+        if let Some(load) = &self.loads[worker] {
+            load.refused(1, u64::from(MESSAGE_BYTES), now);
+        }
+    }
+
+    fn overdue(&mut self, worker: usize, messages: u32) {
+        if let Some(load) = &self.loads[worker] {
+            load.set_overdue(messages);
         }
     }
 

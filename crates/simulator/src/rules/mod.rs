@@ -44,6 +44,14 @@ pub(crate) trait Rule {
     /// Takes the acknowledgement of a message.
     fn acknowledged(&mut self, _worker: usize, _feedback: &Feedback, _now: Nanos) {}
 
+    /// Takes the rejection of a message. A rule that knows none takes it for an acknowledgement.
+    fn rejected(&mut self, worker: usize, feedback: &Feedback, now: Nanos) {
+        self.acknowledged(worker, feedback, now);
+    }
+
+    /// Takes the number of overdue messages of a worker, when it changes.
+    fn overdue(&mut self, _worker: usize, _messages: u32) {}
+
     /// Workers to probe after a pick. The answers come after a round trip.
     fn probes(&mut self) -> Vec<usize> {
         Vec::new()

@@ -1,6 +1,7 @@
 //! A scenario: workers and publishers of one share group, and their format in a file.
 
 mod error;
+mod queue;
 mod workers;
 
 use std::num::NonZeroU32;
@@ -10,7 +11,8 @@ use serde::Deserialize;
 
 use error::Fault;
 pub use error::ScenarioError;
-pub use workers::{Acknowledges, Pause, Reports, Step, ThreadStep, WorkerKind};
+pub use queue::{Poison, WorkQueue};
+pub use workers::{Acknowledges, Pause, Reports, ServiceStep, ThreadStep, WorkerKind};
 
 use tenbin_kit::Span;
 
@@ -54,6 +56,10 @@ pub struct Scenario {
     pub pings: Pings,
     /// Workers that join and leave all the time.
     pub churn: Option<Churn>,
+    /// Messages that every worker rejects.
+    pub poison: Option<Poison>,
+    /// Retries and time-outs of the group. Without them a rejected message is gone, and an overdue one stays.
+    pub queue: Option<WorkQueue>,
     /// The members of the group, one entry for each kind.
     pub workers: Vec<WorkerKind>,
 }
@@ -145,6 +151,8 @@ impl Scenario {
             expiry: None,
             pings: Pings::default(),
             churn: None,
+            poison: None,
+            queue: None,
             workers,
         }
     }
@@ -180,6 +188,12 @@ impl Scenario {
         }
         if self.churn.as_ref().is_some_and(|churn| churn.every == Span::ZERO) {
             return own("churn", "every: has to be more than 0");
+        }
+        if let Some(fault) = self.poison.and_then(Poison::fault) {
+            return own("poison", fault);
+        }
+        if let Some(fault) = self.queue.and_then(WorkQueue::fault) {
+            return own("queue", fault);
         }
         let mut workers = self.workers.iter().enumerate();
         let faults = workers.find_map(|(index, kind)| Some((index, kind.fault()?)));

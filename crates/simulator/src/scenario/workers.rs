@@ -49,6 +49,10 @@ pub struct WorkerKind {
     /// When it acknowledges at QoS 1.
     #[serde(default)]
     pub acknowledges: Acknowledges,
+    /// Time after which it rejects each message, instead of processing it. Not with `on_arrival`.
+    pub rejects: Option<Span>,
+    /// Its Receive Maximum, which the policy heeds that lets messages wait.
+    pub receive_maximum: Option<NonZeroU32>,
     /// Whether its socket is without `TCP_NODELAY`: an acknowledgement waits until the last one is confirmed.
     #[serde(default)]
     pub nagle: bool,
@@ -66,7 +70,7 @@ pub struct WorkerKind {
     pub pauses: Vec<Pause>,
     /// Changes of its mean service time, for messages taken from then on.
     #[serde(default)]
-    pub steps: Vec<Step>,
+    pub steps: Vec<ServiceStep>,
     /// Changes of its number of threads. A thread that is removed finishes its message.
     #[serde(default)]
     pub thread_steps: Vec<ThreadStep>,
@@ -86,7 +90,7 @@ pub struct Pause {
 /// A change of the mean service time.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Step {
+pub struct ServiceStep {
     /// Begin, counted from the first message.
     pub at: Span,
     /// Mean service time from then on.
@@ -161,6 +165,8 @@ impl WorkerKind {
             weight: one(),
             reports: Reports::Honest,
             acknowledges: Acknowledges::AfterProcessing,
+            rejects: None,
+            receive_maximum: None,
             nagle: false,
             remembered: false,
             joins: None,
@@ -195,6 +201,9 @@ impl WorkerKind {
         let has_one_thread = self.threads.get() == 1 && self.batch.get() == 1 && self.thread_steps.is_empty();
         if self.acknowledges == Acknowledges::AfterNextRead && !has_one_thread {
             return Some(("acknowledges", "after_next_read needs one thread and no batch".to_owned()));
+        }
+        if self.rejects.is_some() && self.acknowledges == Acknowledges::OnArrival {
+            return Some(("rejects", "on_arrival accepts all".to_owned()));
         }
         let end = |pause: &Pause| pause.at.ns() + pause.length.ns();
         if self.pauses.windows(2).any(|pair| end(&pair[0]) > pair[1].at.ns()) {

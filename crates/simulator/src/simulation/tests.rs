@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tenbin_balancer::Policy;
 
 mod acknowledgements;
+mod queues;
 
 use super::*;
 use crate::scenario::Scenario;
@@ -15,7 +16,7 @@ const THESIS_SCORE: Chooser = Chooser::Policy(Policy::ThesisScore);
 
 fn run(text: &str, qos: u8, chooser: Chooser) -> Vec<Delivery> {
     let scenario = Scenario::parse("test", text).unwrap();
-    simulate(&Plan::new(&scenario, 1), qos > 0, chooser, &Arc::default())
+    simulate(&Plan::new(&scenario, 1), qos > 0, chooser, &Arc::default()).deliveries
 }
 
 fn waits_ms(deliveries: &[Delivery]) -> Vec<f64> {

@@ -1,5 +1,6 @@
 //! Families of fresh scenarios, each with one difficulty, and the comparison of all rules in them.
 
+pub(super) mod queues;
 mod report;
 mod stock;
 
@@ -20,12 +21,15 @@ use crate::{
     json,
     rules::Rival,
     runs::{Case, run_all},
-    scenario::{Churn, Pause, Pings, Scenario, Step, WorkerKind},
+    scenario::{Churn, Pause, Pings, Scenario, ServiceStep, WorkerKind},
 };
 
 /// The scenario of this family and seed. The same arguments always give the same scenario.
 pub fn family_scenario(family: Family, seed: u64) -> Scenario {
     let mut draw = Draw(Rng::new(seed ^ (family as u64) << 56));
+    if family.is_queue() {
+        return queues::scenario(family, seed, &mut draw);
+    }
     if !family.is_told() {
         return stock::scenario(family, seed, &mut draw);
     }
@@ -110,7 +114,7 @@ fn heavy_tail(draw: &mut Draw) -> Distribution {
 /// Adds the difficulty of the family to one worker.
 fn with_difficulty(kind: WorkerKind, family: Family, length_ms: f64, draw: &mut Draw) -> WorkerKind {
     let service_ms = kind.service.ms();
-    let slower = |at_ms, times| Step { at: Span::from_ms(at_ms), service: Span::from_ms(service_ms * times) };
+    let slower = |at_ms, times| ServiceStep { at: Span::from_ms(at_ms), service: Span::from_ms(service_ms * times) };
     match family {
         Family::Steps if draw.chance(0.5) => {
             let times = if draw.chance(0.7) { draw.uniform(1.5, 5.0) } else { 1.0 / draw.uniform(1.5, 3.0) };
@@ -139,8 +143,15 @@ fn with_difficulty(kind: WorkerKind, family: Family, length_ms: f64, draw: &mut 
 
 /// Runs `tenbin-simulate families`.
 pub(crate) fn run(args: &FamiliesArgs, out: &mut dyn Write) -> Result<(), SimulateError> {
-    let families = if args.family.is_empty() { Family::ALL.to_vec() } else { args.family.clone() };
     let seeds = || (0..args.each).map(|index| super::random_seed(args.how.seed, index));
+    let is_named = |family: &Family| args.family.contains(family) || args.family.is_empty() && !family.is_queue();
+    let (queues, families): (Vec<_>, Vec<_>) = Family::ALL.into_iter().filter(is_named).partition(|of| of.is_queue());
+    if !queues.is_empty() {
+        queues::run(&queues, &seeds().collect::<Vec<_>>(), &args.how, out)?;
+    }
+    if families.is_empty() {
+        return Ok(out.flush()?);
+    }
     let is_told = |family: Family| match args.told {
         Told::AsFamily => family.is_told(),
         Told::Yes => true,
@@ -239,7 +250,7 @@ mod tests {
 
     #[test]
     fn told_variant_differs_in_concurrency_alone() {
-        for family in Family::ALL {
+        for family in Family::ALL.into_iter().filter(|family| !family.is_queue()) {
             let scenario = family_scenario(family, 7);
             assert_eq!(with_told(scenario.clone(), family.is_told()), scenario, "{}", scenario.name);
             let other = with_told(scenario.clone(), !family.is_told());

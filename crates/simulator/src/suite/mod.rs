@@ -11,6 +11,7 @@ use std::{io::Write, sync::Arc};
 use tenbin_balancer::Policy;
 
 pub use families::family_scenario;
+pub use families::queues::{QueueFigures, queue_figures};
 pub(crate) use families::run as run_families;
 pub use goals::{Figure, GOALS, Goal};
 pub use random::random_scenario;

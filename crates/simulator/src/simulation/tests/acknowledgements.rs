@@ -36,7 +36,7 @@ fn acknowledged(messages: u32, arrivals: &str, worker: &str) -> Vec<f64> {
     let mut simulation = Simulation::new(&plan, true, ROUND_ROBIN, &Arc::default());
     simulation.rule = Some(Box::new(Recorder(Rc::clone(&times))));
     // The messages are finished before their last acknowledgements arrive.
-    simulation.open = usize::MAX;
+    simulation.open.left = usize::MAX;
     simulation.run_until(Nanos(60_000_000_000));
     times.take()
 }
