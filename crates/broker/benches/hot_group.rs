@@ -101,8 +101,9 @@ impl Stage {
                 if now.duration_since(begun) >= ROUND {
                     return taken;
                 }
-                (0..BURST).for_each(|_| self.subscriptions.publish(publisher, &publication, now));
-                self.subscriptions.flush(publisher, now);
+                let mut batch = Subscriptions::batch();
+                (0..BURST).for_each(|_| self.subscriptions.publish(publisher, &mut batch, &publication, now));
+                self.subscriptions.flush(publisher, batch, now);
                 for session in next_session.by_ref().take(BURST) {
                     taken += self.subscriptions.drain(session, &mut drained, now);
                 }

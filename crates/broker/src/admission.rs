@@ -9,9 +9,9 @@ use dashmap::DashMap;
 
 use crate::values::{AdmissionLimits, Bound, TokenBucket, network};
 
-/// Connection counts and CONNECT rates by address. Stores nothing while no bound per address is in force.
+/// Bounds of connections, CONNECTs and failed logins, by address. Stores nothing while no bound per address is in force.
 #[derive(Debug)]
-pub(crate) struct Admission {
+pub(crate) struct AddressBounds {
     limits: AdmissionLimits,
     addresses: DashMap<IpAddr, Address>,
     /// Rate of CONNECTs from all addresses.
@@ -33,17 +33,17 @@ struct Address {
     failures: TokenBucket,
 }
 
-impl Admission {
+impl AddressBounds {
     pub(crate) fn new(limits: AdmissionLimits, now: Instant) -> Self {
         Self { limits, addresses: DashMap::new(), all: Mutex::new(TokenBucket::full(now)), seen: AtomicUsize::new(0) }
     }
 
-    /// Registers a new connection; `false` if its address may not have one more. Else [`Admission::leave`] must follow.
+    /// Registers a new connection; `false` if its address may not have one more. Else [`AddressBounds::leave`] must follow.
     pub(crate) fn enter(&self, address: IpAddr, now: Instant) -> bool {
         self.enter_beyond(0, address, now)
     }
 
-    /// As [`Admission::enter`], with this number of connections above the bound, which are about to end.
+    /// As [`AddressBounds::enter`], with this number of connections above the bound, which are about to end.
     pub(crate) fn enter_beyond(&self, ending: u32, address: IpAddr, now: Instant) -> bool {
         if !self.counts() {
             return true;
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use crate::values::Rate;
 
-    fn admission(per_address: u32, connects: u64) -> (Admission, Instant) {
+    fn admission(per_address: u32, connects: u64) -> (AddressBounds, Instant) {
         let connects_per_address = Rate::per_second(connects);
         let now = Instant::now();
         let limits = AdmissionLimits {
@@ -146,7 +146,7 @@ mod tests {
             connects: None,
             failures_per_address: Rate::per_minute(3),
         };
-        (Admission::new(limits, now), now)
+        (AddressBounds::new(limits, now), now)
     }
 
     fn address(text: &str) -> IpAddr {

@@ -14,7 +14,7 @@ use crate::Config;
 use crate::auth::{Access, AccessError, Identity, Principal, Settings};
 use crate::lifecycle::BrokerState;
 use crate::outbox::{Batch, Booked, Run};
-use crate::router::{self, Receiver};
+use crate::router::{self, Collector, Receiver};
 use crate::values::Grant;
 
 /// A broker with the default configuration and without connections.
@@ -31,6 +31,31 @@ pub struct Session(Receiver);
 /// A publisher.
 #[derive(Debug)]
 pub struct Publisher(router::Publisher);
+
+/// Messages of one batch between [`Subscriptions::publish`] and [`Subscriptions::flush`].
+///
+/// Its memory belongs to the thread, so a task cannot await in between:
+///
+/// ```
+/// # use tenbin_broker::bench::Subscriptions;
+/// fn spawn(_: impl Future<Output = ()> + Send) {}
+/// spawn(async {
+///     drop(Subscriptions::batch());
+///     std::future::ready(()).await;
+/// });
+/// ```
+///
+/// ```compile_fail
+/// # use tenbin_broker::bench::Subscriptions;
+/// fn spawn(_: impl Future<Output = ()> + Send) {}
+/// spawn(async {
+///     let batch = Subscriptions::batch();
+///     std::future::ready(()).await;
+///     drop(batch);
+/// });
+/// ```
+#[derive(Debug)]
+pub struct PublishBatch(Collector);
 
 /// Reusable buffer for messages that leave a queue.
 #[derive(Debug, Default)]
@@ -63,17 +88,29 @@ impl Subscriptions {
 
     /// Creates a publisher for use on one thread.
     pub fn publisher(&self) -> Publisher {
-        Publisher(router::Publisher::new(&self.shared.router, 0, &Text::EMPTY))
+        Publisher(router::Publisher::new(&self.shared.routing.router, 0, &Text::EMPTY))
+    }
+
+    /// Begins a batch.
+    #[must_use]
+    pub fn batch() -> PublishBatch {
+        PublishBatch(Collector::new())
     }
 
     /// Routes a message; [`Subscriptions::flush`] hands it to its receivers' queues.
-    pub fn publish(&self, publisher: &mut Publisher, publication: &Publication, now: Instant) {
-        publisher.0.publish(&self.shared.router, publication, self.shared.clock.moment(now));
+    pub fn publish(
+        &self,
+        publisher: &mut Publisher,
+        batch: &mut PublishBatch,
+        publication: &Publication,
+        now: Instant,
+    ) {
+        publisher.0.publish(&self.shared.routing.router, &mut batch.0, publication, self.shared.clock.moment(now));
     }
 
-    /// Hands the messages published on this thread to the queues.
-    pub fn flush(&self, publisher: &mut Publisher, now: Instant) {
-        publisher.0.flush(&self.shared.router, now);
+    /// Hands the batch's messages to the queues.
+    pub fn flush(&self, publisher: &mut Publisher, mut batch: PublishBatch, now: Instant) {
+        publisher.0.flush(&self.shared.routing.router, &mut batch.0, now);
     }
 
     /// Takes all queued QoS 0 messages of a session, as if its socket took them. Returns their number.
@@ -96,16 +133,16 @@ impl Subscriptions {
     pub fn subscribe(&self, session: &Session, filter: &TopicFilter, now: Instant) {
         let options = SubscriptionOptions::at(QoS::AtLeastOnce);
         let grant = Grant { options, identifier: None, weight: NonZeroU16::MIN };
-        self.shared.router.subscribe(filter, &session.0, grant, now);
+        self.shared.routing.router.subscribe(filter, &session.0, grant, now);
     }
 
     /// Removes a subscription.
     pub fn unsubscribe(&self, session: &Session, filter: &TopicFilter) {
-        self.shared.router.unsubscribe(filter, session.0.number);
+        self.shared.routing.router.unsubscribe(filter, session.0.number);
     }
 
     /// Returns the number of sessions that receive messages with `topic`, without a publisher's cached route.
     pub fn receivers(&self, topic: &TopicName) -> usize {
-        self.shared.router.matches(topic).receivers()
+        self.shared.routing.router.matches(topic).receivers()
     }
 }

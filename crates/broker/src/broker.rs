@@ -1,7 +1,6 @@
-#[cfg(feature = "admin")]
+#[cfg_attr(not(feature = "admin"), path = "broker/no_admin.rs")]
 mod administered;
 mod check;
-#[cfg(feature = "admin")]
 mod drain;
 mod error;
 mod handle;
@@ -26,8 +25,6 @@ use tokio::task::JoinSet;
 use crate::Config;
 use crate::auth::{Access, Authenticator, Authorizer, Settings};
 use crate::config::{ConfigError, ListenAddress};
-#[cfg(feature = "admin")]
-use crate::control::Administration;
 use crate::durable::{self, Durable, StoreError};
 use crate::gateways::Gateways;
 use crate::hooks::{Events, Handle, HookSet, Hooks};
@@ -40,6 +37,7 @@ use crate::threads::{Running, Threads};
 use crate::values::TransportProtocol;
 use crate::webhooks::{Sending, Webhooks};
 use crate::{descriptors, tasks};
+use administered::Operators;
 pub use check::ConfigCheck;
 pub use error::{ReloadError, StartError};
 use handle::Embedding;
@@ -51,9 +49,7 @@ pub use sockets::OpenSockets;
 pub struct Broker {
     parts: Arc<Parts>,
     handle: Handle,
-    /// Serves until the broker is dropped.
-    #[cfg(feature = "admin")]
-    admin: Option<tenbin_admin::Server>,
+    operators: Operators,
     /// Periodic tasks; they end with the broker.
     jobs: JoinSet<()>,
     /// They end with the broker, and at a shutdown after its last events.
@@ -76,6 +72,7 @@ struct Parts {
     in_effect: Mutex<Config>,
     /// The last reload failed.
     is_reload_failed: AtomicBool,
+    on_reload: reload::OnReload,
 }
 
 /// Builder of a [`Broker`].
@@ -93,8 +90,8 @@ pub struct BrokerBuilder {
     lease: Lease,
     is_restless: bool,
     mirror: Option<Arc<Mirror>>,
-    #[cfg(feature = "admin")]
-    administration: Option<Administration>,
+    on_reload: reload::OnReload,
+    operators: administered::Wanted,
 }
 
 impl BrokerBuilder {
@@ -161,14 +158,6 @@ impl BrokerBuilder {
         self
     }
 
-    /// Serves admin HTTP at the address of `[admin]` in the configuration. A parsed configuration with that table does so
-    /// too.
-    #[cfg(feature = "admin")]
-    #[must_use]
-    pub fn admin(self, administration: Administration) -> Self {
-        Self { administration: Some(administration), ..self }
-    }
-
     /// Adds policies of the program's own for share groups. [`Config::parse_for`] reads their names in `policy` and
     /// `shadow`; in code, [`Config::policy`] and a [`ShareRule`](crate::config::ShareRule) take the results of [`Choosers::add`].
     ///
@@ -203,10 +192,7 @@ impl BrokerBuilder {
             }
         }
         if source.has_admin() && !admin.address.is_empty() {
-            #[cfg(feature = "admin")]
-            self.administration.get_or_insert_default();
-            #[cfg(not(feature = "admin"))]
-            return Err(StartError::Admin(std::io::Error::other("built without the feature admin")));
+            self.operators.configured()?;
         }
         Ok(())
     }
@@ -241,24 +227,24 @@ impl BrokerBuilder {
         let store = self.store.map(|directory| (directory, self.mirror));
         let mut shared = begin(self.config, settings, access, is_configured_only, threads, store, hooks).await?;
         if let Some(log_limiter) = self.log_limiter {
-            shared.log_limiter = log_limiter;
+            shared.operations.log_limiter = log_limiter;
         }
-        shared.gateways = self.gateways;
-        shared.leadership = Leadership::new(self.lease);
+        shared.admission.gateways = self.gateways;
+        shared.operations.leadership = Leadership::new(self.lease);
         let shared = Arc::new(shared);
-        let webhooks = webhooks.start(&shared.metrics);
+        let webhooks = webhooks.start(&shared.operations.metrics);
         let parts = Arc::new(Parts {
             shared: Arc::clone(&shared),
             in_effect: Mutex::new(given.clone()),
             is_reload_failed: AtomicBool::new(false),
+            on_reload: self.on_reload,
             configured: given,
             listeners: Mutex::new(listeners),
         });
-        #[cfg(feature = "admin")]
-        let (control, admin) = administered::begin(&parts, self.administration)?;
+        let operators = self.operators.begin(&parts)?;
         // Last of the fallible steps: it publishes Wills and removes them from the disk.
         load(&shared).await?;
-        descriptors::log_lowered(shared.config.connections.maximum, shared.connections_maximum);
+        descriptors::log_lowered(shared.config.connections.maximum, shared.admission.connections_maximum);
         let mut long_ends = JoinSet::new();
         long_ends.spawn(tasks::long_ends::run(Arc::clone(&shared)));
         let mut jobs = JoinSet::new();
@@ -267,10 +253,10 @@ impl BrokerBuilder {
         jobs.spawn(tasks::expiry::sweep_retained(Arc::clone(&shared)));
         jobs.spawn(tasks::slow_consumers::run(Arc::clone(&shared)));
         jobs.spawn(tasks::standing_groups::run(Arc::clone(&shared)));
-        let log_limiter = Arc::clone(&shared.log_limiter);
+        let log_limiter = Arc::clone(&shared.operations.log_limiter);
         jobs.spawn(async move { log_limiter.run().await });
         jobs.spawn(tasks::group_backlogs::run(Arc::clone(&shared)));
-        if shared.durable.is_some() {
+        if shared.storage.durable.is_some() {
             jobs.spawn(tasks::speeds::run(Arc::clone(&shared)));
             jobs.spawn(tasks::store_health::run(Arc::clone(&shared)));
             jobs.spawn(tasks::wills::run(Arc::clone(&shared)));
@@ -281,20 +267,10 @@ impl BrokerBuilder {
             jobs.spawn(tasks::sys_share::run(Arc::clone(&shared), interval));
         }
         parts.listeners().switch(prepared, &shared);
-        #[cfg(feature = "admin")]
-        control.begins_to_serve();
+        operators.begin_to_serve();
         let handle = Handle::new(Arc::new(Embedding(Arc::downgrade(&parts))));
-        shared.hooks.tell(Events::STARTED, |hooks| hooks.started(&handle));
-        Ok(Broker {
-            parts,
-            handle,
-            #[cfg(feature = "admin")]
-            admin,
-            jobs,
-            webhooks,
-            long_ends,
-            _threads: running,
-        })
+        shared.operations.hooks.tell(Events::STARTED, |hooks| hooks.started(&handle));
+        Ok(Broker { parts, handle, operators, jobs, webhooks, long_ends, _threads: running })
     }
 }
 
@@ -337,8 +313,8 @@ async fn begin(
 
 /// Creates the standing share groups, and restores the stored state of the last run, before any client connects.
 async fn load(shared: &Arc<BrokerState>) -> Result<(), StartError> {
-    let Some(durable) = shared.durable.clone() else {
-        shared.router.stand(Vec::new);
+    let Some(durable) = shared.storage.durable.clone() else {
+        shared.routing.router.stand(Vec::new);
         return Ok(());
     };
     let shared = Arc::clone(shared);
@@ -384,9 +360,8 @@ impl Broker {
     }
 
     /// Address of the admin interface, as a URL or `unix:PATH`; `None` = there is none.
-    #[cfg(feature = "admin")]
     pub fn admin_url(&self) -> Option<String> {
-        self.admin.as_ref().map(tenbin_admin::Server::url)
+        self.operators.url()
     }
 
     /// Serves a client over `stream`, which may be in memory (`tokio::io::duplex`), as if it had come from `peer`
@@ -409,17 +384,17 @@ impl Broker {
 
     /// Current values of the counters.
     pub fn metrics(&self) -> MetricsSnapshot {
-        self.parts.shared.metrics.snapshot()
+        self.parts.shared.operations.metrics.snapshot()
     }
 
     /// Number of open Network Connections.
     pub fn connections(&self) -> usize {
-        self.parts.shared.connections.load(Ordering::Relaxed)
+        self.parts.shared.admission.connections.load(Ordering::Relaxed)
     }
 
     /// Number of sessions, connected or not.
     pub fn sessions(&self) -> usize {
-        self.parts.shared.registry.len()
+        self.parts.shared.sessions.registry.len()
     }
 
     /// Applies the listeners, the share-group rules and the access rules of `config`, and reads all files again.

@@ -49,14 +49,21 @@ pub trait OpenGateway: fmt::Debug + Send + Sync {
 
     /// Reads files of keys and certificates again: the broker was told to, and the listener's settings have not changed.
     fn reload(&self) {}
+
+    /// Serves a stream of a relay at another node, and returns at once: the stream of the client at `peer`, or the datagrams
+    /// of all clients at the relay's address `peer`. By default it is closed.
+    fn serve_relayed(&self, stream: BoxedStream, peer: SocketAddr) {
+        let _ = (stream, peer);
+    }
 }
 
 /// A byte stream of any kind.
-pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
+pub trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for S {}
 
-pub(crate) type BoxedStream = Box<dyn ByteStream>;
+/// A byte stream of any kind.
+pub type BoxedStream = Box<dyn ByteStream>;
 
 /// Way into the broker for the clients of one listener.
 #[derive(Clone, Default)]

@@ -87,7 +87,7 @@ impl Lease {
         if before == UNLIMITED || until == ENDED {
             return;
         }
-        // After the change: whoever has seen the end of the old time sees the new one, or is woken.
+        // After the change: a task that has seen the end of the old time sees the new one, or is woken.
         let now = clock();
         if before <= now {
             self.0.resumed_at.store(now, Ordering::Relaxed);

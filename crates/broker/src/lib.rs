@@ -15,6 +15,8 @@
 //! # }
 //! ```
 #![forbid(unsafe_code)]
+// All builds count and keep figures for operators. Without admin HTTP nothing reads them.
+#![cfg_attr(not(feature = "admin"), allow(dead_code))]
 
 mod admission;
 pub mod auth;
@@ -53,13 +55,16 @@ pub use auth::{Authenticator, Authorizer};
 pub use broker::{Broker, BrokerBuilder, ConfigCheck, OpenSockets, ReloadError, StartError};
 pub use config::{Config, ConfigError};
 #[cfg(feature = "admin")]
-pub use control::Administration;
+pub use control::{Administration, NodeAdmin, write_process_metrics};
 pub use descriptors::raise_descriptor_limit;
 pub use durable::{StoreError, administration as session_administration, inspection as store_inspection};
 pub use hooks::{Client, Events, Handle, Hooks, Message, Publication, Verdict};
 pub use lease::Lease;
 pub use log_limiter::LogLimiter;
 pub use metrics::MetricsSnapshot;
-pub use net::{ListenError, TlsError, write_v2 as write_relay_header};
+#[cfg(feature = "tls")]
+pub use net::certificate_fault;
+pub use net::{ListenError, RelayedStream, TlsError, write_v2 as write_relay_header};
+pub use registry::ClientAddresses;
 pub use tenbin_balancer::{Candidates, Chooser, ChooserError, Choosers, Dispatch, Policy, Rng};
 pub use values::WhenFull;

@@ -47,16 +47,14 @@ macro_rules! metrics {
             }
 
             /// Names of the counters, with their values.
-            #[cfg(feature = "admin")]
             pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
 
             /// Samples for `/metrics`.
-            #[cfg(feature = "admin")]
             pub(crate) fn samples(&self) -> impl Iterator<Item = MetricSample> {
-                let places: [Option<Place>; _] = [$({
-                    let places: &[Place] = &[$(($family, [$((stringify!($label), $value))?].first().copied()))?];
+                let places: [Option<SampleName>; _] = [$({
+                    let places: &[SampleName] = &[$(($family, [$((stringify!($label), $value))?].first().copied()))?];
                     places.first().copied()
                 },)*];
                 let told = [$(([$($description),*][0].trim(), self.$name),)*];
@@ -69,11 +67,9 @@ macro_rules! metrics {
 }
 
 /// Family of a sample, and the label that tells its samples apart.
-#[cfg(feature = "admin")]
-type Place = (&'static str, Option<(&'static str, &'static str)>);
+type SampleName = (&'static str, Option<(&'static str, &'static str)>);
 
 /// A counter as a sample of a family of metrics.
-#[cfg(feature = "admin")]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MetricSample {
     /// Ends with `_total` if the value only rises.
@@ -143,6 +139,12 @@ metrics! {
     messages_received: ByQoS => "publish/messages/received",
     /// PUBLISH packets sent, without resends.
     messages_sent: ByQoS => "publish/messages/sent",
+    /// Messages sent by reference: the follower's relay puts their payloads in.
+    messages_by_reference: Counter => "publish/messages/by_reference" as "tenbin_messages_by_reference_total",
+    /// Times that a slow receiver was asked to the follower.
+    slow_moved: Counter => "spooling/moved" as "tenbin_slow_moved_total",
+    /// Times that a receiver without a backlog was asked back to the leader.
+    slow_returned: Counter => "spooling/returned" as "tenbin_slow_returned_total",
     /// Messages dropped because a queue was full.
     dropped_queue_full: Counter => "publish/messages/dropped/queue_full" as "tenbin_dropped_total" { reason = "queue_full" },
     /// QoS 0 messages dropped because their receiver was not connected.
@@ -189,7 +191,6 @@ metrics! {
 
 impl Metrics {
     /// Measures times from now on.
-    #[cfg(feature = "admin")]
     pub(crate) fn keep_timings(&self) {
         self.timings.get_or_init(Box::default);
     }

@@ -2,7 +2,6 @@
 //!
 //! A connection asks for the traces that concern it when it begins, and when its owner is asked. Without a trace, its
 //! packets cost nothing. A trace holds no payloads.
-#![cfg_attr(not(feature = "admin"), allow(dead_code, reason = "only operators begin a trace"))]
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -85,13 +85,11 @@ impl Access {
     }
 
     /// The bans of the configuration.
-    #[cfg(feature = "admin")]
     pub(crate) fn bans(&self) -> Vec<crate::config::Ban> {
         self.configured.bans()
     }
 
     /// Replaces the bans that are not in the configuration. The caller tells the clients.
-    #[cfg(feature = "admin")]
     pub(crate) fn set_further_bans(&self, bans: Vec<crate::config::Ban>) {
         self.configured.set_further_bans(bans);
     }

@@ -13,11 +13,11 @@ pub(super) struct AddressTurns {
     running_maximum: usize,
     of_address_maximum: usize,
     waiting_maximum: usize,
-    state: Mutex<State>,
+    state: Mutex<TurnState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct TurnState {
     next: u64,
     /// Numbers of the work that has a turn.
     running: HashSet<u64>,
@@ -69,13 +69,13 @@ impl AddressTurns {
         Some(turn)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, TurnState> {
         // No panic occurs under this lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl TurnState {
     /// Drops the newest work of the address with the most that waits; `false` if no address has more than this one.
     fn make_room_for(&mut self, address: IpAddr) -> bool {
         let own = self.waiting_of.get(&address).map_or(0, VecDeque::len);

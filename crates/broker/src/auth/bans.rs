@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::time::SystemTime;
 
+use tenbin_kit::digits::hexadecimal;
+
 use super::Principal;
 use crate::config::Ban;
 
@@ -39,11 +41,6 @@ fn covers(ban: &Ban, suspect: &Suspect<'_>) -> bool {
         && ban.client_id.as_deref().is_none_or(|client_id| suspect.client_id == client_id)
         && ban.network.is_none_or(|network| suspect.address.is_some_and(|address| network.contains(address)))
         && ban.certificate.as_ref().is_none_or(is_certificate)
-}
-
-/// Lower-case hexadecimal digits.
-pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

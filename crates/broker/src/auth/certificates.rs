@@ -1,8 +1,8 @@
 //! Logins by verified client certificates.
 
 use tenbin_codec::{ReasonCode, Text};
+use tenbin_kit::digits::hexadecimal;
 
-use super::bans::hexadecimal;
 use super::source::Source;
 use super::{Answer, AuthRequest, Certificate, Terms};
 use crate::config::{CertificateName, CertificateSource};

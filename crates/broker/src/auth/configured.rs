@@ -56,13 +56,11 @@ impl Configured {
     }
 
     /// The bans of the configuration.
-    #[cfg(feature = "admin")]
     pub(super) fn bans(&self) -> Vec<Ban> {
         self.settings.load().bans.clone()
     }
 
     /// Replaces the bans that are not in the configuration.
-    #[cfg(feature = "admin")]
     pub(super) fn set_further_bans(&self, bans: Vec<Ban>) {
         self.further_bans.store(Arc::new(bans));
     }

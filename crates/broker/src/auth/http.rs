@@ -11,10 +11,10 @@ use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tenbin_codec::{ReasonCode, Secret, Text};
+use tenbin_kit::digits::hexadecimal;
 use tokio::time::timeout;
 
 use super::address_turns::AddressTurns;
-use super::bans::hexadecimal;
 use super::password_file::random;
 use super::scram::hmac;
 use super::source::Source;

@@ -58,4 +58,4 @@ pub use settings::AccessError;
 pub(crate) use settings::Settings;
 pub use tenbin_codec::Secret;
 #[cfg(feature = "web")]
-pub(crate) use {bans::hexadecimal, web::WebClient};
+pub(crate) use web::WebClient;

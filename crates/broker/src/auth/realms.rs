@@ -37,7 +37,7 @@ pub(crate) struct KnownRealm {
 
 /// A listener with a password file, as configured.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct RealmSource {
     pub(super) listener: Arc<str>,
     /// Path of the password file, as the configuration writes it.
     pub(super) text: Arc<str>,
@@ -54,12 +54,12 @@ pub(super) struct Place {
 ///
 /// `known`: earlier assignments, the latest first. `there` resolves an existing file; `None` = the file does not exist.
 pub(super) fn assign(
-    places: &[Place],
+    places: &[RealmSource],
     known: &[KnownRealm],
     there: impl Fn(&Path) -> Option<PathBuf>,
 ) -> Vec<KnownRealm> {
     let labels = realms_of_labels(places, known);
-    let configured = |place: &Place| place.label.as_ref().and_then(|label| labels.get(label));
+    let configured = |place: &RealmSource| place.label.as_ref().and_then(|label| labels.get(label));
     let mut assigned = Assigned::default();
     for place in places {
         configured(place).into_iter().for_each(|realm| assigned.give(&place.canonical, realm));
@@ -77,7 +77,7 @@ pub(super) fn assign(
         let name = free_name(&place.text, is_free);
         assigned.offer(&place.canonical, &name);
     }
-    let known = |place: &Place| {
+    let known = |place: &RealmSource| {
         let realm = configured(place).or_else(|| assigned.by_file.get(&place.canonical))?;
         let (listener, realm) = (Arc::clone(&place.listener), Arc::clone(realm));
         Some(KnownRealm { listener, file: place.file.clone(), realm, label: place.label.clone() })
@@ -86,7 +86,7 @@ pub(super) fn assign(
 }
 
 /// Returns the realm of each label in `places`.
-fn realms_of_labels(places: &[Place], known: &[KnownRealm]) -> HashMap<Arc<str>, Arc<str>> {
+fn realms_of_labels(places: &[RealmSource], known: &[KnownRealm]) -> HashMap<Arc<str>, Arc<str>> {
     let mut realms = HashMap::<Arc<str>, Arc<str>>::new();
     let labelled = || places.iter().filter_map(|place| Some((place, place.label.as_ref()?)));
     // Known labels keep their realm.
@@ -119,7 +119,7 @@ fn realms_of_labels(places: &[Place], known: &[KnownRealm]) -> HashMap<Arc<str>,
 }
 
 /// Earlier assignments of the same file; assignments of the same listener come first.
-fn of_this_file<'a>(place: &'a Place, known: &'a [KnownRealm]) -> impl Iterator<Item = &'a KnownRealm> {
+fn of_this_file<'a>(place: &'a RealmSource, known: &'a [KnownRealm]) -> impl Iterator<Item = &'a KnownRealm> {
     let of_this_file = known.iter().filter(|known| {
         let is_earlier = place.earlier.as_ref() == Some(&known.file) && known.listener == place.listener;
         known.file == place.file || is_earlier
@@ -128,12 +128,12 @@ fn of_this_file<'a>(place: &'a Place, known: &'a [KnownRealm]) -> impl Iterator<
 }
 
 /// Returns the listener's last file, unless a listener still uses it.
-fn moved_from<'a>(place: &Place, places: &[Place], known: &'a [KnownRealm]) -> Option<&'a KnownRealm> {
+fn moved_from<'a>(place: &RealmSource, places: &[RealmSource], known: &'a [KnownRealm]) -> Option<&'a KnownRealm> {
     last_of(place, places, known).filter(|last| has_file(&place.file) && has_file(&last.file))
 }
 
 /// Returns the listener's last source, unless a listener still uses it.
-fn last_of<'a>(place: &Place, places: &[Place], known: &'a [KnownRealm]) -> Option<&'a KnownRealm> {
+fn last_of<'a>(place: &RealmSource, places: &[RealmSource], known: &'a [KnownRealm]) -> Option<&'a KnownRealm> {
     let last = known.iter().find(|known| known.listener == place.listener)?;
     (!places.iter().any(|place| place.file == last.file)).then_some(last)
 }
@@ -156,7 +156,7 @@ fn free_name(name: &Arc<str>, is_free: impl Fn(&str) -> bool) -> Arc<str> {
 
 /// Logs each change that gives users the sessions of others or takes their own. `now`: the realms of all `places`.
 pub(super) fn report(
-    places: &[Place],
+    places: &[RealmSource],
     now: &[KnownRealm],
     known: &[KnownRealm],
     there: impl Fn(&Path) -> Option<PathBuf>,
@@ -246,8 +246,8 @@ mod tests {
     use super::*;
 
     /// Listeners as `(name, file, realm)`; an empty realm is not configured.
-    fn places(of: &[(&str, &str, &str)]) -> Vec<Place> {
-        let place = |&(listener, text, realm): &(&str, &str, &str)| Place {
+    fn places(of: &[(&str, &str, &str)]) -> Vec<RealmSource> {
+        let place = |&(listener, text, realm): &(&str, &str, &str)| RealmSource {
             listener: listener.into(),
             text: text.into(),
             file: Path::new("/etc").join(text),
@@ -352,7 +352,7 @@ mod tests {
     #[test]
     fn source_of_another_kind_gets_another_realm() {
         let kinds = ["/etc/pw", "auth:certificate:main", "auth:jwt:main", "auth:http:main", "user:alice"];
-        let place = |file: &str, label: Option<&str>| Place {
+        let place = |file: &str, label: Option<&str>| RealmSource {
             listener: "main".into(),
             text: "main".into(),
             file: file.into(),
@@ -361,7 +361,7 @@ mod tests {
             label: label.map(Into::into),
         };
         // No file exists any more.
-        let assign = |place: Place, known: &[KnownRealm]| assign(&[place], known, |_| None).remove(0);
+        let assign = |place: RealmSource, known: &[KnownRealm]| assign(&[place], known, |_| None).remove(0);
         for (one, other) in kinds.iter().flat_map(|one| kinds.map(|other| (*one, other))) {
             let before = assign(place(one, None), &[]);
             let known = remember(std::slice::from_ref(&before), &[]);

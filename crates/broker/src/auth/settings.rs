@@ -11,7 +11,7 @@ use super::certificates::Certificates;
 use super::http::Http;
 #[cfg(feature = "web")]
 use super::jwt::Jwt;
-use super::realms::{self, KnownRealm, Place};
+use super::realms::{self, KnownRealm, RealmSource};
 use super::source::{Kind, Source};
 use super::{Action, Effect, PasswordFile, PasswordFileError, Principal};
 use crate::Config;
@@ -25,7 +25,7 @@ pub(crate) struct Settings {
     pub(super) acl: Acl,
     pub(super) bans: Vec<Ban>,
     /// Entries of `[[auth]]`, and listeners with a password file, in the order of the configuration.
-    places: Vec<Place>,
+    places: Vec<RealmSource>,
     /// Realms of all listeners, and older ones to remember.
     realms: Vec<KnownRealm>,
 }
@@ -244,7 +244,7 @@ fn kind_of(entry: &AuthSource, files: &mut Files) -> Result<Kind, AccessError> {
 }
 
 /// The place of an entry of `[[auth]]`. One without a password file has a path that no file has.
-fn place_of(entry: &AuthSource) -> Place {
+fn place_of(entry: &AuthSource) -> RealmSource {
     let owner: Arc<str> = format!("auth:{}", entry.name).into();
     let label = entry.realm.as_deref().map(Into::into);
     let kind = match &entry.kind {
@@ -255,27 +255,27 @@ fn place_of(entry: &AuthSource) -> Place {
     };
     let earlier = Some(PathBuf::from(&*owner));
     let path = format!("auth:{kind}:{}", entry.name);
-    Place { earlier, ..place_without_file(owner, &path, &entry.name, label) }
+    RealmSource { earlier, ..place_without_file(owner, &path, &entry.name, label) }
 }
 
-fn place_of_file(listener: &Listener, path: &Path) -> Place {
+fn place_of_file(listener: &Listener, path: &Path) -> RealmSource {
     place(listener.name(), path, listener.realm.as_deref().map(Into::into))
 }
 
 /// The place of a listener's own user: listeners with the same one share a realm.
-fn place_of_user(listener: &Listener, user: &Text) -> Place {
+fn place_of_user(listener: &Listener, user: &Text) -> RealmSource {
     let label = listener.realm.as_deref().map(Into::into);
     place_without_file(listener.name(), &format!("user:{user}"), user.as_str(), label)
 }
 
 /// A place by a path that no file has.
-fn place_without_file(owner: Arc<str>, path: &str, text: &str, label: Option<Arc<str>>) -> Place {
+fn place_without_file(owner: Arc<str>, path: &str, text: &str, label: Option<Arc<str>>) -> RealmSource {
     let file = PathBuf::from(path);
-    Place { listener: owner, text: text.into(), canonical: file.clone(), file, earlier: None, label }
+    RealmSource { listener: owner, text: text.into(), canonical: file.clone(), file, earlier: None, label }
 }
 
-fn place(owner: Arc<str>, path: &Path, label: Option<Arc<str>>) -> Place {
-    Place {
+fn place(owner: Arc<str>, path: &Path, label: Option<Arc<str>>) -> RealmSource {
+    RealmSource {
         listener: owner,
         text: path.display().to_string().into(),
         file: std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),

@@ -16,13 +16,13 @@ impl<T> BufferPool<T> {
     }
 
     /// Adds an empty buffer to the pool, or frees it if the pool is full.
-    pub(super) fn give(&self, spare: T) {
-        let mut spares = self.0.borrow_mut();
-        if spares.len() < SPARES_MAX {
-            spares.push(spare);
+    pub(super) fn give(&self, buffer: T) {
+        let mut buffers = self.0.borrow_mut();
+        if buffers.len() < BUFFERS_MAX {
+            buffers.push(buffer);
         }
     }
 }
 
 /// Maximum number of buffers in a pool.
-const SPARES_MAX: usize = 16;
+const BUFFERS_MAX: usize = 16;

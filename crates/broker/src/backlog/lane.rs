@@ -91,7 +91,7 @@ impl Lane {
         if self.deliveries.is_empty() && self.deliveries.capacity() > KEPT_CAPACITY {
             let burst = std::mem::take(&mut self.deliveries);
             if burst.capacity() <= SPARE_CAPACITY_MAX {
-                POOL.with(|spares| spares.give(burst));
+                POOL.with(|buffers| buffers.give(burst));
             }
         }
     }

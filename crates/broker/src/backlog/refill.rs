@@ -78,7 +78,7 @@ impl Refill {
         }
         let ranges = entries.first_page();
         self.reading = Some(Arc::clone(&ranges));
-        NextPage::Read(PageOf { queue: queue.id(), kind: queue.kind(), ranges, bytes })
+        NextPage::Read(PageOf { queue: queue.id(), kind: queue.kind(), ranges, bytes, by_reference: None })
     }
 
     /// Makes the page that is being read void.
@@ -123,7 +123,7 @@ impl Refill {
         }
         let mut done = Vec::new();
         for (sequence, delivery) in page.messages {
-            if !entries.take(sequence, delivery.as_ref().map_or(0, |delivery| delivery.template.len())) {
+            if !entries.take(sequence, delivery.as_ref().map_or(0, |delivery| delivery.template.whole_len())) {
                 continue;
             }
             match delivery {

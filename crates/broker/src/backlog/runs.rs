@@ -19,27 +19,6 @@ pub(crate) struct Wire {
     pub(crate) version: ProtocolVersion,
 }
 
-impl Wire {
-    /// Encodes the number of a connection, and its version if it takes ready-made packets.
-    pub(crate) fn to_bits(connection: u32, version: Option<ProtocolVersion>) -> u64 {
-        u64::from(connection) << 8 | version.map_or(0, |version| if version.is_v5() { 5 } else { 4 })
-    }
-
-    pub(crate) fn connection_in(bits: u64) -> u32 {
-        (bits >> 8) as u32
-    }
-
-    #[inline]
-    pub(crate) fn from_bits(bits: u64) -> Option<Self> {
-        let version = match bits & 0xFF {
-            5 => ProtocolVersion::V5,
-            4 => ProtocolVersion::V311,
-            _ => return None,
-        };
-        Some(Self { connection: Self::connection_in(bits), version })
-    }
-}
-
 /// Consecutive packets of one publisher and, if a share group chose this receiver for them, of one group.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run {
@@ -237,7 +216,7 @@ impl Runs {
             if self.packets.capacity() > KEPT_BYTES {
                 let burst = std::mem::take(&mut self.packets);
                 if burst.capacity() <= SPARE_BYTES_MAX {
-                    POOL.with(|spares| spares.give(burst));
+                    POOL.with(|buffers| buffers.give(burst));
                 }
             }
             if self.runs.capacity() > KEPT_RUNS {

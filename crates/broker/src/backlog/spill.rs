@@ -40,12 +40,12 @@ impl Spill {
 
     /// Adds a message that is on disk at this offset.
     pub(crate) fn add(&mut self, sequence: Sequence, delivery: &Delivery) {
-        self.entries.add(sequence, delivery.template.len());
+        self.entries.add(sequence, delivery.template.whole_len());
     }
 
     /// Adds a message at a new offset. Its disk space must be booked.
     pub(crate) fn place(&mut self, sequence: Sequence, delivery: &mut Delivery, work: &mut DiskWork) {
-        delivery.stored = Location::Transient(sequence).to_stored();
+        delivery.stored = Some(Location::Transient(sequence.0).to_stored());
         self.add(sequence, delivery);
         self.placing += 1;
         self.refill.cancel(); // the page being read would skip it
@@ -65,8 +65,8 @@ impl Spill {
         let mut offsets = if self.holds_back() { reserved } else { queue.leave_room(count) };
         self.refill.cancel(); // the page being read lies behind these
         for delivery in deliveries {
-            if let Location::Own(sequence) = Location::of(delivery.stored) {
-                self.add(sequence, delivery);
+            if let Some(Location::Own(sequence)) = delivery.location() {
+                self.add(Sequence(sequence), delivery);
             } else if let Some(offset) = offsets.next() {
                 self.place(Sequence(offset), delivery, work);
             } else {

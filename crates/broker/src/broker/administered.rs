@@ -1,32 +1,145 @@
 //! Parts of the broker that its admin interface reaches.
 
+use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
 
-use tenbin_admin::ListenerView;
+use tenbin_admin::{ListenerView, Server};
 
-use super::{ConfigCheck, Parts, StartError};
+use super::{Broker, BrokerBuilder, ConfigCheck, Parts, StartError};
 use crate::Config;
-use crate::control::{self, Administration, Control, Difference, DrainRefused, Reach, ReadConfig, SendAway};
+use crate::config::{Listener, NotTaken, Reloaded};
+use crate::control::{self, Administration, Control, Difference, NodeAdmin, Reach, ReadConfig, SendAway};
+use crate::values::DrainRefused;
 
-/// Begins to serve admin HTTP, if it is wanted and configured.
-pub(super) fn begin(
-    parts: &Arc<Parts>,
+/// The wish of the program around a broker for admin HTTP.
+#[derive(Default)]
+pub(super) struct Wanted {
     administration: Option<Administration>,
-) -> Result<(Arc<Control>, Option<tenbin_admin::Server>), StartError> {
-    let is_wanted = administration.is_some();
-    let shared = &parts.shared;
-    let reach = Box::new(Above(Arc::downgrade(parts)));
-    let control =
-        Control::new(Arc::clone(shared), reach, administration.unwrap_or_default()).map_err(StartError::Admin)?;
-    let socket = if is_wanted { control::open(&shared.config).map_err(StartError::Admin)? } else { None };
-    if socket.is_some() {
-        shared.registry.keep_roster();
-        shared.metrics.keep_timings();
+    node: Option<Arc<NodeAdmin>>,
+}
+
+impl Wanted {
+    /// Notes that the configuration wants admin HTTP.
+    ///
+    /// # Errors
+    /// None. A build without the feature `admin` refuses.
+    pub(super) fn configured(&mut self) -> Result<(), StartError> {
+        self.administration.get_or_insert_default();
+        Ok(())
     }
-    let server = socket.map(|socket| control::serve(socket, &control)).transpose().map_err(StartError::Admin)?;
-    Ok((control, server))
+
+    /// Begins to serve admin HTTP, if it is wanted and configured.
+    pub(super) fn begin(self, parts: &Arc<Parts>) -> Result<Operators, StartError> {
+        let is_wanted = self.administration.is_some() && self.node.is_none();
+        let shared = &parts.shared;
+        let (reach, administration) = (Above(Arc::downgrade(parts)), self.administration.unwrap_or_default());
+        let control = Control::new(Arc::clone(shared), Box::new(reach), administration).map_err(StartError::Admin)?;
+        let socket = if is_wanted { control::open(&shared.config).map_err(StartError::Admin)? } else { None };
+        if socket.is_some() || self.node.is_some() {
+            shared.sessions.registry.keep_roster();
+            shared.operations.metrics.keep_timings();
+        }
+        let server = socket.map(|socket| control::serve(socket, &control)).transpose().map_err(StartError::Admin)?;
+        let shown = self.node.map(|node| Shown { node, control: Arc::clone(&control) });
+        Ok(Operators { server, shown, control })
+    }
+}
+
+/// The broker as operators see it, at its own server or at its node's server.
+pub(super) struct Operators {
+    /// Serves until the broker is dropped.
+    server: Option<Server>,
+    shown: Option<Shown>,
+    control: Arc<Control>,
+}
+
+impl Operators {
+    /// Takes note that the state is restored and clients are served.
+    pub(super) fn begin_to_serve(&self) {
+        self.control.begins_to_serve();
+    }
+
+    /// Stores the past, which the next run shows too.
+    pub(super) async fn store_past(&self) {
+        let control = Arc::clone(&self.control);
+        let _ = tokio::task::spawn_blocking(move || control.store_past()).await;
+    }
+
+    /// Address of the server.
+    pub(super) fn url(&self) -> Option<String> {
+        self.server.as_ref().map(Server::url)
+    }
+}
+
+impl fmt::Debug for Operators {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Operators").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
+impl BrokerBuilder {
+    /// Serves admin HTTP at the address of `[admin]` in the configuration. A parsed configuration with that table does so
+    /// too.
+    #[must_use]
+    pub fn admin(mut self, administration: Administration) -> Self {
+        self.operators.administration = Some(administration);
+        self
+    }
+
+    /// Opens no address for admin HTTP: the broker can be [shown](Broker::show_in_admin) at the server of its
+    /// node.
+    #[must_use]
+    pub fn node_admin(mut self, admin: Arc<NodeAdmin>) -> Self {
+        self.operators.node = Some(admin);
+        self
+    }
+}
+
+impl Broker {
+    /// Shows the broker at the admin server of its node, see [`BrokerBuilder::node_admin`], from now on until
+    /// [`Broker::hide_from_admin`].
+    pub fn show_in_admin(&self) {
+        self.operators.shown.iter().for_each(Shown::show);
+    }
+
+    /// Shows the broker no more. The server ends its requests.
+    pub fn hide_from_admin(&self) {
+        self.operators.shown.iter().for_each(Shown::hide);
+    }
+}
+
+/// The address of admin HTTP as a listener, if it is configured.
+pub(super) fn listener(config: &Config) -> Option<Listener> {
+    let named = |address| Listener { name: Some("admin".to_owned()), ..Listener::anonymous(address) };
+    config.admin.address().map(named)
+}
+
+/// Error of the settings of admin HTTP.
+pub(super) fn check(config: &Config) -> Option<String> {
+    control::check(config).err().map(|error| format!("admin: {error}"))
+}
+
+/// The broker at the server of its node. Dropping it hides the broker.
+struct Shown {
+    node: Arc<NodeAdmin>,
+    control: Arc<Control>,
+}
+
+impl Shown {
+    fn show(&self) {
+        self.node.slot().show(Arc::<Control>::clone(&self.control));
+    }
+
+    fn hide(&self) {
+        self.node.slot().clear();
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        self.hide();
+    }
 }
 
 /// A broker as far as [`Reach`] needs it.
@@ -34,19 +147,12 @@ pub(super) fn begin(
 /// The admin thread may outlive the broker for a moment, and must not keep its sockets open.
 struct Above(Weak<Parts>);
 
-impl Parts {
-    /// Waits until a drain has closed the sockets of its listeners, so that their addresses are free.
-    pub(super) fn wait_for_drained(&self) {
-        let patience = Instant::now() + PATIENCE;
-        while !self.listeners().are_drained_closed() && Instant::now() < patience {
-            std::thread::sleep(PAUSE);
-        }
-    }
-}
-
 impl Reach for Above {
     fn listening(&self) -> Vec<ListenerView> {
-        self.0.upgrade().map(|parts| parts.listeners().views()).unwrap_or_default()
+        let shown = self.0.upgrade().map(|parts| parts.listeners().shown()).unwrap_or_default();
+        let view =
+            |(name, address, transport): (Arc<str>, _, _)| ListenerView { name: name.to_string(), address, transport };
+        shown.into_iter().map(view).collect()
     }
 
     fn begin_drain(&self, listener: Option<&str>, send_away: SendAway<'_>) -> Result<(), DrainRefused> {
@@ -58,7 +164,7 @@ impl Reach for Above {
         let parts = self.0.upgrade().ok_or("the broker stops")?;
         parts.wait_for_drained();
         let mut listeners = parts.listeners();
-        if parts.shared.is_stopping() {
+        if parts.shared.operations.is_stopping() {
             return Err("the broker stops".to_owned());
         }
         listeners.end_drain(&parts.shared).map_err(|error| error.to_string())
@@ -80,20 +186,21 @@ impl Reach for Above {
         self.0.upgrade().is_some_and(|parts| parts.is_reload_failed.load(Ordering::Relaxed))
     }
 
-    fn reload(&self, read: &ReadConfig) -> Result<Vec<Difference>, String> {
+    fn reload(&self, read: &ReadConfig) -> Result<[Vec<Difference>; 2], String> {
         let parts = self.0.upgrade().ok_or("the broker stops")?;
-        let not_taken = parts.reload(read).map_err(|error| error.to_string())?;
-        Ok(not_taken.into_iter().map(|found| [found.key, found.old, found.new]).collect())
+        let Reloaded { taken, not_taken } = parts.reload(read).map_err(|error| error.to_string())?;
+        let shown = |found: NotTaken| [found.key, found.old, found.new];
+        Ok([taken, not_taken].map(|list| list.into_iter().map(shown).collect()))
     }
 
     fn check(&self, text: &str) -> (Vec<String>, Vec<Difference>) {
         if let Err(error) = Config::check_file(text) {
             return (vec![error.to_string()], Vec::new());
         }
-        let ConfigCheck { mut errors, differences } = ConfigCheck::of(text, std::iter::empty());
+        let ConfigCheck { mut errors, differences, .. } = ConfigCheck::of(text, std::iter::empty());
         if let (true, Some(parts), Ok(config)) = (errors.is_empty(), self.0.upgrade(), Config::parse(text)) {
             errors.extend(ConfigCheck::of_addresses(&config));
-            if let Some(gateways) = &parts.shared.gateways {
+            if let Some(gateways) = &parts.shared.admission.gateways {
                 let ours = config.listeners.iter().filter(|listener| listener.transport.at_gateway().is_some());
                 errors.extend(ours.filter_map(|listener| {
                     let reason = gateways.check(listener).err()?;
@@ -104,7 +211,3 @@ impl Reach for Above {
         (errors, differences)
     }
 }
-
-const PAUSE: Duration = Duration::from_millis(1);
-/// Time for tasks to end.
-const PATIENCE: Duration = Duration::from_secs(5);

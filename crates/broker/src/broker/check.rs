@@ -2,12 +2,9 @@
 
 use std::path::Path;
 
+use super::administered;
 use crate::auth::Settings;
 use crate::config::ListenAddress;
-#[cfg(feature = "admin")]
-use crate::config::Listener;
-#[cfg(feature = "admin")]
-use crate::control;
 use crate::hooks::HookSet;
 use crate::net;
 use crate::webhooks::Webhooks;
@@ -18,6 +15,8 @@ use crate::{Config, ConfigError};
 pub struct ConfigCheck {
     /// Errors, a line each; empty = a broker would take the configuration.
     pub errors: Vec<String>,
+    /// Faults with which a broker starts nevertheless, a line each.
+    pub warnings: Vec<String>,
     /// Keys that differ from their defaults: key, default and value.
     pub differences: Vec<[String; 3]>,
 }
@@ -38,23 +37,16 @@ impl ConfigCheck {
     /// Errors of the addresses at which a broker with `config` listens, a line each: names that are unknown, and addresses
     /// of which it can open one alone. Looks up names, and opens no socket.
     pub fn of_addresses(config: &Config) -> Vec<String> {
-        let listeners = config.all_listeners();
-        #[cfg(feature = "admin")]
-        let listeners = listeners.chain(
-            config
-                .admin
-                .address()
-                .map(|address| Listener { name: Some("admin".to_owned()), ..Listener::anonymous(address) }),
-        );
+        let admin = administered::listener(config);
+        let listeners = config.all_listeners().chain(admin.clone());
         let names = match net::ResolvedNames::look_up(&listeners.collect::<Vec<_>>()) {
             Ok(names) => names,
             Err(error) => return vec![error.to_string()],
         };
         let look_up = |name: &ListenAddress| names.addresses(name).unwrap_or_default();
-        let errors = config.overlaps(&look_up);
-        #[cfg(feature = "admin")]
-        let errors = errors.into_iter().chain(config.admin_overlap(&look_up));
-        errors.into_iter().map(|error| error.to_string()).collect()
+        let errors = config.overlaps(&look_up).into_iter().chain(config.cluster_overlaps(&look_up));
+        let errors = errors.chain(admin.and_then(|_| config.admin_overlap(&look_up)));
+        errors.map(|error| error.to_string()).collect()
     }
 
     fn of_parsed(parsed: Result<Config, Vec<ConfigError>>) -> Self {
@@ -62,20 +54,73 @@ impl ConfigCheck {
             Ok(config) => config,
             Err(errors) => {
                 let errors = errors.iter().map(ToString::to_string).collect();
-                return Self { errors, differences: Vec::new() };
+                return Self { errors, ..Self::default() };
             }
         };
-        let access = Settings::load(&config, true).err().map(|error| error.to_string());
-        let webhooks = Webhooks::load(&config, &mut HookSet::default()).err();
-        let tls = net::Doors::load(&config).err().map(|error| error.to_string());
-        #[cfg(feature = "admin")]
-        let admin = control::check(&config).err().map(|error| format!("admin: {error}"));
-        #[cfg(not(feature = "admin"))]
-        let admin = None;
-        let sockets = config.all_listeners().filter_map(|listener| net::check_unix(&listener).err());
-        let sockets: Vec<_> = sockets.map(|error| error.to_string()).collect();
+        let (errors, mut warnings) = files(&config);
+        warnings.extend(config.cluster_warning());
         let differences = config.differences().into_iter().map(|found| [found.key, found.old, found.new]);
-        let errors = access.into_iter().chain(tls).chain(webhooks).chain(admin).chain(sockets).collect();
-        Self { errors, differences: differences.collect() }
+        Self { errors, warnings, differences: differences.collect() }
+    }
+
+    /// Checks a configuration that is to take the place of `in_effect` at a next start, as a reload checks it: its files, and
+    /// whether it leaves out what protects the broker. Returns the keys that differ and that a reload does not change.
+    ///
+    /// # Errors
+    /// What a reload would tell.
+    pub fn of_newer(in_effect: &Config, newer: &Config) -> Result<Vec<[String; 3]>, String> {
+        in_effect.check_complete(newer).map_err(|error| error.to_string())?;
+        match files(newer).0 {
+            errors if errors.is_empty() => {
+                let differing = in_effect.not_taken(newer).into_iter();
+                Ok(differing.map(|found| [found.key, found.old, found.new]).collect())
+            }
+            errors => Err(errors.join("; ")),
+        }
+    }
+}
+
+/// Errors and warnings of the files that a configuration names.
+fn files(config: &Config) -> (Vec<String>, Vec<String>) {
+    let access = Settings::load(config, true).err().map(|error| error.to_string());
+    let webhooks = Webhooks::load(config, &mut HookSet::default()).err();
+    let (tls, warnings) = match net::Doors::load(config) {
+        Ok(doors) => (None, doors.warnings()),
+        Err(error) => (Some(error.to_string()), Vec::new()),
+    };
+    let admin = administered::check(config);
+    let sockets = config.all_listeners().filter_map(|listener| net::check_unix(&listener).err());
+    let sockets: Vec<_> = sockets.map(|error| error.to_string()).collect();
+    (access.into_iter().chain(tls).chain(webhooks).chain(admin).chain(sockets).collect(), warnings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_port_of_the_cluster_is_a_warning() {
+        let of = |text: &str| ConfigCheck::of_file(Path::new("f.toml"), text, std::iter::empty());
+        let nodes = "[cluster]\nname = \"c\"\nnode = \"a\"\nnodes = [\"a=h:7883\", \"b=i:7883\"]\n";
+        let found = of(&format!("{nodes}listen = \"0.0.0.0:7884\"\n"));
+        assert!(found.errors.is_empty() && found.warnings.len() == 1, "{found:?}");
+        let words =
+            "configuration f.toml, line 5: cluster: listen: 0.0.0.0:7884 has another port than this node in nodes";
+        assert!(found.warnings[0].contains(words), "{found:?}");
+        for text in ["[cluster]\nlisten = \"0.0.0.0:7884\"\n", nodes] {
+            assert_eq!(of(text).warnings, Vec::<String>::new(), "{text}");
+        }
+    }
+
+    #[test]
+    fn newer_configuration_is_checked_as_a_reload_checks_it() {
+        let old = Config::parse("[[acl]]\ndeny = \"all\"\ntopic = \"secret/#\"\n").unwrap();
+        let of = |text: &str| ConfigCheck::of_newer(&old, &Config::parse(text).unwrap());
+        let rule = "[[acl]]\ndeny = \"all\"\ntopic = \"other/#\"\n";
+        let keys = of(&format!("policy = \"random\"\n[queue]\nmessages_maximum = 5\n{rule}")).unwrap();
+        assert_eq!(keys, [["queue.messages_maximum", "16384", "5"]]);
+        assert!(of("policy = \"random\"\n").unwrap_err().contains("acl: no rule is left"));
+        let file = "[[listeners]]\nname = \"in\"\naddress = \"127.0.0.1:0\"\npassword_file = \"/missing/passwords\"\n";
+        assert!(of(&format!("{file}{rule}")).unwrap_err().contains("/missing/passwords"));
     }
 }

@@ -11,14 +11,14 @@ use crate::Config;
 use crate::hooks::{self, Answer, BrokerStopped, Embedded, HookSet, Message, PublishError};
 use crate::lifecycle::{BrokerState, Inbox};
 use crate::metrics::MetricsSnapshot;
-use crate::router::{Flushed, Publisher};
+use crate::router::{Collector, Flushed, Publisher};
 
 /// Does not keep the broker running: hooks may own handles.
 pub(super) struct Embedding(pub(super) Weak<Parts>);
 
 impl Embedding {
     fn parts(&self) -> Result<std::sync::Arc<Parts>, BrokerStopped> {
-        self.0.upgrade().filter(|parts| !parts.shared.is_stopping()).ok_or(BrokerStopped)
+        self.0.upgrade().filter(|parts| !parts.shared.operations.is_stopping()).ok_or(BrokerStopped)
     }
 }
 
@@ -34,7 +34,7 @@ impl Embedded for Embedding {
             }
             let (shared, now) = (&parts.shared, Instant::now());
             let (receivers, Flushed { commit_point, holding, .. }) = publish(shared, message, now)?;
-            shared.safe(commit_point).await;
+            shared.storage.safe(commit_point).await;
             let holding = holding.unwrap_or_default();
             std::future::poll_fn(|context| {
                 let is_held = holding.iter().any(|group| group.still_holds(context.waker()));
@@ -55,12 +55,12 @@ impl Embedded for Embedding {
     }
 
     fn metrics(&self) -> Result<MetricsSnapshot, BrokerStopped> {
-        Ok(self.parts()?.shared.metrics.snapshot())
+        Ok(self.parts()?.shared.operations.metrics.snapshot())
     }
 
     fn invalidate_routes(&self) {
         if let Ok(parts) = self.parts() {
-            parts.shared.router.invalidate();
+            parts.shared.routing.router.invalidate();
         }
     }
 }
@@ -68,10 +68,11 @@ impl Embedded for Embedding {
 /// Routes a message to all receivers' queues; returns their number.
 fn publish(shared: &BrokerState, message: Message, now: Instant) -> Result<(usize, Flushed), PublishError> {
     let publication = message.into_routed(now);
-    shared.check_own(&publication).map_err(PublishError::Refused)?;
-    let mut publisher = Publisher::new(&shared.router, 0, &Text::EMPTY);
-    let published = publisher.publish(&shared.router, &publication, shared.clock.moment(now));
-    let mut flushed = publisher.flush(&shared.router, now);
+    shared.routing.checks.own(&publication).map_err(PublishError::Refused)?;
+    let mut publisher = Publisher::new(&shared.routing.router, 0, &Text::EMPTY);
+    let mut collector = Collector::new();
+    let published = publisher.publish(&shared.routing.router, &mut collector, &publication, shared.clock.moment(now));
+    let mut flushed = publisher.flush(&shared.routing.router, &mut collector, now);
     flushed.append_until(published.commit_point);
     if published.reason.is_error() || !flushed.refused.is_empty() {
         return Err(PublishError::Refused(ReasonCode::QuotaExceeded));

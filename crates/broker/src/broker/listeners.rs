@@ -5,7 +5,6 @@
 //! ```
 
 mod at_gateway;
-#[cfg(feature = "admin")]
 mod draining;
 
 use std::io;
@@ -18,19 +17,14 @@ use tokio::task::{AbortHandle, JoinSet};
 use at_gateway::AtGateway;
 
 use super::OpenSockets;
-#[cfg(feature = "admin")]
 use super::drain::Drain;
 use super::sockets::BY_PLACE;
 
 use crate::Config;
-use crate::config::{ConfigError, Listener};
-#[cfg(feature = "admin")]
-use crate::config::{ListenAddress, Transport};
+use crate::config::{ConfigError, ListenAddress, Listener, Transport};
 use crate::gateways::Gateways;
 use crate::lifecycle::BrokerState;
-#[cfg(feature = "admin")]
-use crate::net::TlsError;
-use crate::net::{self, Acceptor, Door, Doors, ListenError, ListeningSocket, NewRights, RelayedListener};
+use crate::net::{self, Acceptor, Door, Doors, ListenError, ListeningSocket, NewRights, RelayedListener, TlsError};
 use crate::threads::Running;
 
 /// Open listeners, the tasks that accept their connections, and those that watch their files.
@@ -44,10 +38,8 @@ pub(super) struct Listeners {
     gateways: Option<Arc<dyn Gateways>>,
     /// Runtime of the doors with its thread, from the first listener with one.
     at_doors: Option<(Handle, Running)>,
-    #[cfg(feature = "admin")]
     drain: Drain,
     /// Listeners that drains have closed.
-    #[cfg(feature = "admin")]
     drained: Vec<OpenListener>,
 }
 
@@ -62,7 +54,6 @@ struct OpenListener {
     /// Tasks that accept connections.
     jobs: Vec<AbortHandle>,
     /// Addresses of the sockets, while a drain has closed these.
-    #[cfg(feature = "admin")]
     addresses: Vec<ListenAddress>,
 }
 
@@ -96,6 +87,19 @@ pub(super) enum PrepareError {
 }
 
 impl OpenListener {
+    /// Name of the transport, for operators.
+    fn transport_name(&self) -> &'static str {
+        match (&self.settings.transport, self.settings.tls.is_some()) {
+            (Transport::MqttSn, _) => "mqtt_sn",
+            (Transport::Http, _) => "http",
+            (Transport::WebSocket, false) => "websocket",
+            (Transport::WebSocket, true) => "websocket_tls",
+            (Transport::Tcp, _) if matches!(self.settings.address, ListenAddress::Unix(_)) => "unix",
+            (Transport::Tcp, true) => "tls",
+            (Transport::Tcp, false) => "tcp",
+        }
+    }
+
     /// Warns of a listener that admits every client that reaches this machine.
     fn warn_if_open(&self) {
         let beyond = |address: &SocketAddr| !address.ip().to_canonical().is_loopback();
@@ -120,9 +124,7 @@ impl Listeners {
             jobs: JoinSet::new(),
             plain,
             at_doors: None,
-            #[cfg(feature = "admin")]
             drain: Drain::None,
-            #[cfg(feature = "admin")]
             drained: Vec::new(),
         }
     }
@@ -210,7 +212,6 @@ impl Listeners {
                 gateway: None,
                 door: door.map(Arc::new),
                 jobs: Vec::new(),
-                #[cfg(feature = "admin")]
                 addresses: Vec::new(),
             };
             listeners.push(PreparedListener::New { listener: Box::new(listener), follows, acceptors });
@@ -222,8 +223,7 @@ impl Listeners {
     pub(super) fn switch(&mut self, prepared: Prepared, shared: &Arc<BrokerState>) {
         self.at_doors = self.at_doors.take().or(prepared.at_doors);
         prepared.rights.into_iter().for_each(NewRights::keep);
-        #[cfg(feature = "admin")]
-        self.forget_drain(shared);
+        self.forget_drain(&shared.operations);
         let mut before: Vec<_> = std::mem::take(&mut self.open).into_iter().map(Some).collect();
         let is_reload = !before.is_empty();
         for listener in prepared.listeners {
@@ -249,7 +249,7 @@ impl Listeners {
                     for gateway in listener.gateway.iter().filter(|_| is_reload) {
                         tracing::info!(listener = %listener.name, address = %gateway.address(), "listening");
                     }
-                    if shared.is_configured_only {
+                    if shared.admission.is_configured_only {
                         listener.warn_if_open();
                     }
                     listener.jobs =
@@ -294,31 +294,17 @@ impl Listeners {
         self.open.iter().flat_map(|listener| &listener.sockets)
     }
 
-    /// Open sockets, for operators.
-    #[cfg(feature = "admin")]
-    pub(super) fn views(&self) -> Vec<tenbin_admin::ListenerView> {
-        let view = |listener: &OpenListener, address: String| tenbin_admin::ListenerView {
-            name: listener.name.to_string(),
-            address,
-            transport: match (&listener.settings.transport, listener.settings.tls.is_some()) {
-                (Transport::MqttSn, _) => "mqtt_sn",
-                (Transport::Http, _) => "http",
-                (Transport::WebSocket, false) => "websocket",
-                (Transport::WebSocket, true) => "websocket_tls",
-                (Transport::Tcp, _) if matches!(listener.settings.address, ListenAddress::Unix(_)) => "unix",
-                (Transport::Tcp, true) => "tls",
-                (Transport::Tcp, false) => "tcp",
-            },
-        };
+    /// Name, address and transport of each open socket, for operators.
+    pub(super) fn shown(&self) -> Vec<(Arc<str>, String, &'static str)> {
         let addresses = |open: &OpenListener| {
             let sockets = open.sockets.iter().map(|socket| socket.address().to_string());
             sockets.chain(open.gateway.iter().map(|gateway| gateway.address().to_string())).collect::<Vec<_>>()
         };
-        self.open.iter().flat_map(|open| addresses(open).into_iter().map(move |address| view(open, address))).collect()
+        let shown = |open: &OpenListener, address| (Arc::clone(&open.name), address, open.transport_name());
+        self.open.iter().flat_map(|open| addresses(open).into_iter().map(move |address| shown(open, address))).collect()
     }
 
     /// Listener, name and end of each certificate, in seconds since 1970.
-    #[cfg(feature = "admin")]
     pub(super) fn certificate_ends(&self) -> Vec<(Arc<str>, Box<str>, i64)> {
         let of_door = |open: &OpenListener| open.door.as_ref().map(|door| door.certificate_ends()).unwrap_or_default();
         let named = |open: &OpenListener| {
@@ -329,7 +315,6 @@ impl Listeners {
     }
 
     /// Listeners, with a warning about their TLS files.
-    #[cfg(feature = "admin")]
     pub(super) fn tls_warnings(&self) -> Vec<(Arc<str>, String)> {
         let doors = self.open.iter().filter_map(|open| Some((&open.name, open.door.as_ref()?)));
         let named = |(name, door): (&Arc<str>, &Arc<Door>)| {
@@ -340,20 +325,38 @@ impl Listeners {
     }
 
     /// Notes that a reload could not use newer TLS files.
-    #[cfg(feature = "admin")]
     pub(super) fn tls_failed(&self, error: &TlsError) {
         let doors = self.open.iter().filter(|listener| *listener.name == *error.listener());
         doors.filter_map(|listener| listener.door.as_ref()).for_each(|door| door.tls_failed(error));
     }
 
-    /// The open TCP listener of this name, or at this place, for clients that a relay passes on.
+    /// The open listener of this name, or at this place, for clients that a relay passes on. Unix sockets are not relayed.
     pub(super) fn behind_relay(&self, name: &str) -> Option<RelayedListener> {
         let named = self.open.iter().find(|open| *open.name == *name);
         let place = || self.open.get(name.strip_prefix(BY_PLACE)?.parse::<usize>().ok()?);
         let open = named.or_else(place)?;
-        open.sockets.iter().find_map(ListeningSocket::ip)?; // unix sockets and gateways have none
+        if let Some(gateway) = &open.gateway {
+            return Some(RelayedListener::Gateway(gateway.behind_relay()));
+        }
+        open.sockets.iter().find_map(ListeningSocket::ip)?;
         let door = open.door.clone().zip(self.at_doors.as_ref().map(|(runtime, _)| runtime.clone()));
-        Some(RelayedListener { name: Arc::clone(&open.name), door, plain: self.plain.clone() })
+        Some(RelayedListener::Broker { name: Arc::clone(&open.name), door, plain: self.plain.clone() })
+    }
+
+    /// The listeners that are not at gateways, each with its place and its sockets. `None` if one is closed, or no TCP
+    /// listener.
+    pub(super) fn opened(&self) -> Option<Vec<(usize, Listener, Vec<ListeningSocket>)>> {
+        if !self.drained.is_empty() {
+            return None;
+        }
+        let opened = |(at, open): (usize, &OpenListener)| {
+            let is_tcp = open.sockets.iter().all(|socket| socket.ip().is_some());
+            let sockets =
+                is_tcp.then(|| open.sockets.iter().map(ListeningSocket::duplicate).collect::<io::Result<_>>());
+            Some((at, open.settings.clone(), sockets?.ok()?))
+        };
+        let listeners = self.open.iter().enumerate().filter(|(_, open)| open.gateway.is_none());
+        listeners.map(opened).collect()
     }
 
     /// Runtime of connections, if there are no worker threads.
@@ -370,10 +373,7 @@ impl Listeners {
     /// accepts any more.
     pub(super) fn close(&mut self) -> impl Future<Output = ()> + use<> {
         let (mut jobs, open) = (std::mem::take(&mut self.jobs), std::mem::take(&mut self.open));
-        #[cfg(feature = "admin")]
-        {
-            (self.drain, self.drained) = (Drain::None, Vec::new());
-        }
+        (self.drain, self.drained) = (Drain::None, Vec::new());
         async move {
             jobs.shutdown().await;
             drop(open);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::net::TcpListener;
 
-use super::{BrokerBuilder, StartError, blocking};
+use super::{Broker, BrokerBuilder, StartError, blocking};
 use crate::Config;
 use crate::config::{ListenAddress, Listener};
 use crate::net::{Acceptor, ListenError, ListeningSocket, ResolvedNames};
@@ -45,9 +45,7 @@ impl OpenSockets {
         let wanted = wanted.into_iter().enumerate().filter(|(_, listener)| listener.transport.at_gateway().is_none());
         let open = |(at, listener): (usize, Listener)| {
             let sockets = ListeningSocket::open_all(&listener, &names, config)?;
-            // The name of an unnamed listener is its address, and another node has another one.
-            let relayed_name = listener.name.clone().unwrap_or_else(|| format!("{BY_PLACE}{at}")).into();
-            Ok(OpenedListener { name: listener.name(), relayed_name, address: listener.address, sockets })
+            Ok(OpenedListener::new(at, listener, sockets))
         };
         let listeners = wanted.map(open).collect::<Result<_, _>>().map_err(StartError::Listen)?;
         Ok(Self { listeners, names })
@@ -78,6 +76,23 @@ impl OpenSockets {
         sockets.filter_map(ListeningSocket::ip).collect()
     }
 
+    /// Listeners of gateways in a configuration, each with its name in the headers of relayed clients. Their sockets are not
+    /// among the open ones: a relay opens them, and closes them before the broker starts.
+    pub fn of_gateways(config: &Config) -> Vec<(Arc<str>, Listener)> {
+        let all = config.all_listeners().enumerate();
+        let of_gateways = all.filter(|(_, listener)| listener.transport.at_gateway().is_some());
+        of_gateways.map(|(at, listener)| (relayed_name(at, &listener), listener)).collect()
+    }
+
+    /// Ports of the TCP listeners: name of the listener, its name in the headers of relayed clients, and its first port.
+    pub fn ports(&self) -> Vec<(Arc<str>, Arc<str>, u16)> {
+        let ports = self.listeners.iter().filter_map(|OpenedListener { name, relayed_name, sockets, .. }| {
+            let port = sockets.iter().find_map(ListeningSocket::ip)?.port();
+            Some((Arc::clone(name), Arc::clone(relayed_name), port))
+        });
+        ports.collect()
+    }
+
     /// Looks up the names of further listeners.
     ///
     /// # Errors
@@ -100,6 +115,30 @@ impl OpenSockets {
 
 /// Begins the name of a listener without a name in headers of relayed clients. Its place in the configuration follows.
 pub(super) const BY_PLACE: char = '#';
+
+impl Broker {
+    /// The open sockets of this broker's listeners, for a node of a cluster that is about to end it. `None`: some
+    /// listeners are not open, or are no TCP listeners, so that [`OpenSockets::open`] has to open them again.
+    pub fn open_sockets(&self) -> Option<OpenSockets> {
+        let listeners = self.parts.listeners().opened()?;
+        let listeners = listeners.into_iter().map(|(at, settings, sockets)| OpenedListener::new(at, settings, sockets));
+        Some(OpenSockets { listeners: listeners.collect(), names: ResolvedNames::default() })
+    }
+}
+
+impl OpenedListener {
+    /// A listener at its place in the configuration.
+    fn new(at: usize, listener: Listener, sockets: Vec<ListeningSocket>) -> Self {
+        let relayed_name = relayed_name(at, &listener);
+        Self { name: listener.name(), relayed_name, address: listener.address, sockets }
+    }
+}
+
+/// Name of a listener in the headers of relayed clients. `at`: its place in the configuration. The name of an unnamed listener
+/// is its address, and another node has another one.
+fn relayed_name(at: usize, listener: &Listener) -> Arc<str> {
+    listener.name.clone().unwrap_or_else(|| format!("{BY_PLACE}{at}")).into()
+}
 
 impl BrokerBuilder {
     /// Listens at sockets that are open already. Listeners without one among them are opened as usual; sockets of other

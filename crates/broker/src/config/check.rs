@@ -49,8 +49,9 @@ impl Config {
         environment: impl Iterator<Item = (String, String)> + Clone,
     ) -> Result<Self, Vec<ConfigError>> {
         Self::check_file(text).map_err(|error| vec![error.in_file(path)])?;
-        let named = |errors: Vec<ConfigError>| errors.into_iter().map(|error| error.in_file(path)).collect();
-        Self::parse_all(text, environment).map_err(named)
+        let named = |errors: Vec<ConfigError>| errors.into_iter().map(|error| error.in_file(path)).collect::<Vec<_>>();
+        let config = Self::parse_all(text, environment).map_err(named)?;
+        Ok(Self { source: config.source.clone().with_file(path, text.to_owned()), ..config })
     }
 
     /// Keys of `self` that differ from their defaults.

@@ -5,6 +5,11 @@ use toml::{Table, Value};
 
 use super::{Config, ConfigError};
 
+/// Environment variables of the process, as far as they are text.
+pub fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
 /// Puts the values of all variables that name keys into `table`; returns its configuration, or `None` without such
 /// variables.
 ///

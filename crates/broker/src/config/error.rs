@@ -75,6 +75,13 @@ impl ConfigError {
         Self { file: None, line: None, message: format!("cluster: {message}") }
     }
 
+    /// The error with its line in `text`, if its message begins with a table and a key that the text has.
+    pub(super) fn with_line(self, text: &str) -> Self {
+        let mut words = self.message.split(": ");
+        let line = words.next().zip(words.next()).and_then(|(table, key)| line_of(text, table, key));
+        Self { line: self.line.or(line), ..self }
+    }
+
     pub(super) fn in_listener(name: &str, message: String) -> Self {
         Self { file: None, line: None, message: format!("listeners: {name}: {message}") }
     }
@@ -117,6 +124,35 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
+/// Number of the line with a key of a table, from 1.
+fn line_of(text: &str, table: &str, key: &str) -> Option<usize> {
+    let mut is_inside = false;
+    text.lines()
+        .position(|line| {
+            let line = line.trim();
+            if let Some(header) = line.strip_prefix('[') {
+                is_inside = header.split(']').next().is_some_and(|name| name.trim() == table);
+            }
+            is_inside && key_of(line) == Some(key)
+        })
+        .map(|at| at + 1)
+}
+
 fn key_of(line: &str) -> Option<&str> {
     line.split_once('=').map(|(key, _)| key.trim()).filter(|key| !key.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_of_a_key_is_found_in_its_table() {
+        let text =
+            "listen = [\"a:1\"]\n[[listeners]]\nlisten = 1\n[ cluster ] # nodes\nname = \"c\"\n  listen = \"b\"\n";
+        assert_eq!([line_of(text, "cluster", "listen"), line_of(text, "cluster", "name")], [Some(6), Some(5)]);
+        assert_eq!([line_of(text, "cluster", "node"), line_of(text, "store", "listen")], [None, None]);
+        let error = ConfigError::in_cluster("listen: is wrong: twice".to_owned()).with_line(text);
+        assert_eq!(error.to_string(), "configuration, line 6: cluster: listen: is wrong: twice");
+    }
 }

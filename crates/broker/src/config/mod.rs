@@ -43,10 +43,11 @@ pub use auth::{
 pub use ban::Ban;
 pub use cluster::{Agreement, Cluster, ClusterNode};
 pub use error::ConfigError;
-pub(crate) use not_taken::NotTaken;
+pub(crate) use not_taken::{NotTaken, Reloaded};
 pub use service_url::ServiceUrl;
 
 pub use crate::values::{FairBy, NamePattern, Network, OrderingKey, ShareRule, UnknownKey, WrongNetwork};
+pub use environment::environment;
 
 use crate::values::{AclRule, ShareRules, policy_name, room_for_packet};
 pub use source::Source;
@@ -212,10 +213,10 @@ impl Config {
     pub fn parse_with(text: &str, environment: impl Iterator<Item = (String, String)>) -> Result<Self, ConfigError> {
         let mut config: Self = toml::from_str(text).map_err(|error| ConfigError::illegal(text, &error))?;
         let mut table = toml::from_str::<toml::Table>(text).unwrap_or_default();
-        if let Some(overridden) = environment::overridden(&mut table, environment)? {
-            config = overridden;
-        }
-        config.source = Source::of_tables(&table);
+        let overridden = environment::overridden(&mut table, environment)?;
+        let is_overridden = overridden.is_some();
+        config = overridden.unwrap_or(config);
+        config.source = Source::of_tables(&table).with_overrides(is_overridden);
         // Configured listeners replace the default one, which would admit all clients.
         let is_listen_given = table.contains_key("listen");
         if !config.listeners.is_empty() && !is_listen_given {
@@ -234,8 +235,19 @@ impl Config {
         config.check_sources()?;
         config.check_packet_sizes()?;
         config.check_standing_groups()?;
-        config.cluster.check(&config.store.directory)?;
+        let checked = config.cluster.check(&config.store.directory);
+        checked.map_err(|error| if is_overridden { error } else { error.with_line(text) })?;
         Ok(config)
+    }
+
+    /// What in `[cluster]` is likely to be wrong, with file, line and key.
+    pub fn cluster_warning(&self) -> Option<String> {
+        self.cluster.other_port().map(|message| self.error_in_cluster(&message).to_string())
+    }
+
+    /// An error of `[cluster]` with file, line and key. `message` begins with the key and a colon.
+    pub fn error_in_cluster(&self, message: &str) -> ConfigError {
+        self.source.placed(ConfigError::in_cluster(message.to_owned()))
     }
 
     /// Checks that listeners name existing sources of the authentication chain.

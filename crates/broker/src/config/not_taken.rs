@@ -1,4 +1,4 @@
-//! Configuration keys that a reload cannot change.
+//! Configuration keys that a reload cannot change, and those that it does.
 
 use serde_json::Value;
 
@@ -27,6 +27,42 @@ impl Config {
     }
 }
 
+impl Config {
+    /// Returns the keys that differ in `new` and that a reload changes. Tables are counted: they may hold secrets.
+    pub(crate) fn taken(&self, new: &Self) -> Vec<NotTaken> {
+        let entries = |config: &Self| {
+            let Self { listeners, auth, ban, acl, share, .. } = config;
+            [listeners.len(), auth.len(), ban.len(), acl.len(), share.len()].map(|count| format!("{count} entries"))
+        };
+        let differs = [
+            self.listeners != new.listeners,
+            self.auth != new.auth,
+            self.ban != new.ban,
+            self.acl != new.acl,
+            self.share != new.share,
+        ];
+        let names = ["listeners", "auth", "ban", "acl", "share"];
+        let tables = names.into_iter().zip(entries(self)).zip(entries(new)).zip(differs);
+        let tables = tables.filter(|(_, differs)| *differs).map(|(((key, old), new), _)| (key, old, new));
+        let texts = |config: &Self| {
+            let Self { listen, load_reports, policy, acl_default, .. } = config;
+            let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
+            [listen.join(", "), format!("{load_reports:?}"), policy.to_string(), format!("{acl_default:?}")]
+        };
+        let names = ["listen", "load_reports", "policy", "acl_default"];
+        let texts = names.into_iter().zip(texts(self)).zip(texts(new)).map(|((key, old), new)| (key, old, new));
+        let texts = texts.filter(|(_, old, new)| old != new);
+        texts.chain(tables).map(|(key, old, new)| NotTaken { key: key.to_owned(), old, new }).collect()
+    }
+}
+
+/// Keys that differ in a reloaded file.
+#[derive(Debug, Default)]
+pub(crate) struct Reloaded {
+    pub(crate) taken: Vec<NotTaken>,
+    pub(crate) not_taken: Vec<NotTaken>,
+}
+
 fn as_json(config: &Config) -> Value {
     serde_json::to_value(config).unwrap_or_default()
 }
@@ -49,7 +85,7 @@ mod tests {
     use super::*;
 
     /// Values of keys for which no simple change of the shipped value is legal.
-    const OTHERS: [(&str, &str); 15] = [
+    const OTHERS: [(&str, &str); 16] = [
         ("listen", "[\"127.0.0.1:1\"]"),
         ("load_reports", "[\"ack\"]"),
         ("policy", "\"random\""),
@@ -60,8 +96,9 @@ mod tests {
         ("admin.address", "\"127.0.0.1:1\""),
         ("admin.hosts", "[\"example.org\"]"),
         ("capabilities.response_information", "\"a\""),
-        ("cluster.nodes", "[\"a:1\"]"),
-        ("cluster.listen", "\"127.0.0.1:1\""),
+        ("cluster.node", "\"b\""),
+        ("cluster.nodes", "[\"a:7883\", \"c:1\"]"),
+        ("cluster.listen", "\"127.0.0.2:7883\""),
         ("cluster.plain_from", "[\"10.0.0.0/8\"]"),
         ("cluster.etcd", "[\"http://10.0.0.1:2379\"]"),
         ("cluster.agreement", "\"manual\""),
@@ -90,16 +127,22 @@ mod tests {
     }
 
     /// Keys of the same table without which no other value of `key` is legal.
-    fn needed(key: &str) -> &'static str {
-        if key == "cluster.name" { "node = \"a\"\nnodes = [\"a:1\", \"b:1\"]\n" } else { "" }
+    fn needed(key: &str) -> String {
+        let is_in = CLUSTER.iter().any(|(name, _)| key.strip_prefix("cluster.") == Some(name));
+        let others = CLUSTER.iter().filter(|(name, _)| is_in && !key.ends_with(&format!(".{name}")));
+        others.map(|(name, value)| format!("{name} = {value}\n")).collect()
     }
+
+    /// Keys of a node, which need each other.
+    const CLUSTER: [(&str, &str); 3] = [("name", "\"c\""), ("node", "\"a\""), ("nodes", "[\"a:7883\", \"b:7883\"]")];
 
     /// The shipped configuration with the keys that another value of `key` needs.
     fn before(key: &str) -> Config {
         let table = key.split('.').next().unwrap_or_default();
-        match needed(key) {
-            "" => Config::default(),
-            needed => Config::parse(&format!("[{table}]\n{needed}")).unwrap(),
+        let own = CLUSTER.iter().find(|(name, _)| key.strip_prefix("cluster.") == Some(name));
+        match own {
+            None => Config::default(),
+            Some((name, value)) => Config::parse(&format!("[{table}]\n{}{name} = {value}\n", needed(key))).unwrap(),
         }
     }
 

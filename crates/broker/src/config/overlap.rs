@@ -65,10 +65,29 @@ impl Config {
         listeners.iter().enumerate().filter_map(error).collect()
     }
 
+    /// Errors of the cluster port, whose address overlaps that of a listener or all of admin HTTP's.
+    pub(crate) fn cluster_overlaps(&self, look_up: LookUp<'_>) -> Vec<ConfigError> {
+        if !self.cluster.is_on() {
+            return Vec::new();
+        }
+        let own = ListenAddress::Ip(self.cluster.listen);
+        let meets = |address: &ListenAddress| address.sockets(look_up).iter().any(|socket| own.overlaps(socket));
+        let error = |key: &str, other: &ListenAddress| self.overlap(("cluster: listen", &own), (key, other));
+        let listeners = self.all_listeners().enumerate();
+        let tcp = listeners.filter(|(_, listener)| listener.transport != Transport::MqttSn);
+        let found = tcp.filter(|(_, listener)| meets(&listener.address));
+        let errors = found.map(|(at, listener)| error(&self.key_of(at), &listener.address));
+        let errors = errors.chain(self.admin.address().and_then(|address| {
+            // It opens the first free one.
+            let is_taken = address.sockets(look_up).iter().all(|socket| own.overlaps(socket));
+            is_taken.then(|| error("admin.address", &address))
+        }));
+        errors.collect()
+    }
+
     /// Error of admin HTTP if each of its addresses overlaps an address of a listener: it opens the first free one.
     ///
     /// The broker starts without admin HTTP if another has its default address.
-    #[cfg(feature = "admin")]
     pub(crate) fn admin_overlap(&self, look_up: LookUp<'_>) -> Option<ConfigError> {
         let address = self.admin.address().filter(|_| self.admin.address != super::Admin::ADDRESS)?;
         let listeners: Vec<_> = self.all_listeners().collect();
@@ -89,11 +108,7 @@ impl Config {
     }
 
     fn overlap(&self, (key, address): (&str, &ListenAddress), other: (&str, &ListenAddress)) -> ConfigError {
-        let error = ConfigError::overlap((key, address), other);
-        match self.source.path() {
-            Some(path) => error.in_file(path),
-            None => error,
-        }
+        self.source.placed(ConfigError::overlap((key, address), other))
     }
 }
 
@@ -178,7 +193,45 @@ mod tests {
     }
 
     #[test]
-    #[cfg(feature = "admin")]
+    fn cluster_port_needs_an_address_for_itself() {
+        let look_up = |_: &ListenAddress| vec![([0, 0, 0, 0, 0, 0, 0, 1], 7883).into(), ([127, 0, 0, 1], 7883).into()];
+        let cluster = |listen: &str| {
+            format!("[cluster]\nname = \"c\"\nnode = \"a\"\nnodes = [\"a:7883\", \"b:7883\"]\nlisten = {listen:?}\n")
+        };
+        let errors = |text: &str| -> Vec<String> {
+            let config = Config::parse_read(Path::new("f"), text.to_owned(), std::iter::empty()).unwrap();
+            config.cluster_overlaps(&look_up).iter().map(ToString::to_string).collect()
+        };
+        let (listen, port) = ("127.0.0.1:1883", "127.0.0.1:7883");
+        for (address, own, is_refused) in [
+            (port, port, true),
+            ("0.0.0.0:7883", port, true),
+            (port, "0.0.0.0:7883", true),
+            (port, "[::]:7883", true),
+            ("[::]:7883", port, true),
+            (":7883", "10.0.0.1:7883", true),
+            ("localhost:7883", port, true),
+            ("10.0.0.2:7883", "10.0.0.1:7883", false),
+            (listen, port, false),
+        ] {
+            let found = errors(&format!("listen = [{address:?}]\n{}", cluster(own)));
+            let expected = format!("configuration f, line 6: cluster: listen: {own} overlaps {address} (listen)");
+            assert_eq!(found, if is_refused { vec![expected] } else { vec![] });
+        }
+        let udp = "[[listeners]]\nname = \"sn\"\naddress = \"127.0.0.1:7883\"\ntransport = \"mqtt-sn\"\n";
+        assert_eq!(errors(&format!("{udp}{}", cluster(port))), Vec::<String>::new(), "UDP has ports of its own");
+        let http = "[[listeners]]\nname = \"in\"\naddress = \"0.0.0.0:7883\"\ntransport = \"http\"\n";
+        assert!(errors(&format!("{http}{}", cluster(port)))[0].ends_with("(listeners: in: address)"));
+        let alone = "listen = [\"127.0.0.1:7883\"]\n";
+        assert_eq!(errors(alone), Vec::<String>::new(), "there is no cluster");
+        for (admin, is_refused) in [(port, true), ("0.0.0.0:7883", true), ("localhost:7883", false)] {
+            let found = errors(&format!("[admin]\naddress = {admin:?}\n{}", cluster(port)));
+            let expected = format!("configuration f, line 7: cluster: listen: {port} overlaps {admin} (admin.address)");
+            assert_eq!(found, if is_refused { vec![expected] } else { vec![] });
+        }
+    }
+
+    #[test]
     fn admin_http_takes_the_first_free_address() {
         let look_up = |_: &ListenAddress| vec![([0, 0, 0, 0, 0, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 1).into()];
         for (admin, listen, is_refused) in [

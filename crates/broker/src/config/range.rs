@@ -1,6 +1,6 @@
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error, Unexpected};
+use serde::de::{Deserialize, Deserializer};
 
 /// An integer from `MIN` to `MAX`. Deserialization rejects others.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -26,13 +26,6 @@ impl<const MIN: u64, const MAX: u64> serde::Serialize for Ranged<MIN, MAX> {
 
 impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Ranged<MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = i64::deserialize(deserializer)?;
-        match u64::try_from(value) {
-            Ok(value) if (MIN..=MAX).contains(&value) => Ok(Self(value)),
-            _ => {
-                let expected = format!("a number from {MIN} to {MAX}");
-                Err(D::Error::invalid_value(Unexpected::Signed(value), &expected.as_str()))
-            }
-        }
+        tenbin_kit::within::<MIN, MAX, _, _>(deserializer).map(Self)
     }
 }

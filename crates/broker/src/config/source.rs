@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::ConfigError;
+
 /// Origin of a configuration; empty for a configuration made in code.
 ///
 /// It is no setting: two configurations with the same settings are equal.
@@ -11,6 +13,8 @@ use std::sync::Arc;
 pub struct Source {
     /// Path and text of the file.
     file: Option<Arc<(PathBuf, String)>>,
+    /// Environment variables stand for some keys.
+    is_overridden: bool,
     has_store: bool,
     has_store_directory: bool,
     has_admin: bool,
@@ -21,7 +25,12 @@ impl Source {
     pub(super) fn of_tables(given: &toml::Table) -> Self {
         let has = |table: &str| given.contains_key(table);
         let has_store_directory = given.get("store").is_some_and(|store| store.get("directory").is_some());
-        Self { file: None, has_store: has("store"), has_store_directory, has_admin: has("admin") }
+        let (has_store, has_admin) = (has("store"), has("admin"));
+        Self { file: None, is_overridden: false, has_store, has_store_directory, has_admin }
+    }
+
+    pub(super) fn with_overrides(self, is_overridden: bool) -> Self {
+        Self { is_overridden, ..self }
     }
 
     pub(super) fn with_file(self, path: &Path, text: String) -> Self {
@@ -30,6 +39,15 @@ impl Source {
 
     pub(super) fn path(&self) -> Option<&Path> {
         self.file.as_ref().map(|file| &*file.0)
+    }
+
+    /// The error with file and line.
+    pub(super) fn placed(&self, error: ConfigError) -> ConfigError {
+        match &self.file {
+            Some(file) if self.is_overridden => error.in_file(&file.0),
+            Some(file) => error.with_line(&file.1).in_file(&file.0),
+            None => error,
+        }
     }
 
     /// Whether the table `[store]` is given.

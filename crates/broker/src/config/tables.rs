@@ -244,7 +244,6 @@ impl Admin {
     pub(crate) const ADDRESS: &'static str = "127.0.0.1:9883";
 
     /// Address to listen on; `None` = off.
-    #[cfg(feature = "admin")]
     pub(crate) fn address(&self) -> Option<ListenAddress> {
         self.address.parse().ok()
     }

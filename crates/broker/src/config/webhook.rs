@@ -57,6 +57,10 @@ pub enum WebhookEvent {
     GroupBacklog,
     /// Rules have denied an action of a client.
     Denied,
+    /// The node of this broker leads its cluster now.
+    LeaderChanged,
+    /// Another number of the cluster's nodes has all acknowledged messages.
+    CopiesChanged,
 }
 
 impl Webhook {

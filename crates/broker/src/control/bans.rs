@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -61,27 +62,12 @@ impl Bans {
         Ok(bans)
     }
 
-    /// Stores the bans.
-    ///
-    /// # Errors
-    /// They cannot be written. Then they hold until the broker ends.
-    fn store(&self) -> io::Result<()> {
-        let Some(file) = &self.file else { return Ok(()) };
-        self.write(file).inspect_err(|error| {
-            let file = file.display();
-            tracing::error!(%file, %error, "changed bans cannot be stored: a restart forgets the change");
-        })
-    }
-
-    fn write(&self, path: &Path) -> io::Result<()> {
+    /// The file and its new content; `None`: the bans end with the broker.
+    fn to_store(&self) -> io::Result<Option<(PathBuf, Vec<u8>)>> {
+        let Some(file) = &self.file else { return Ok(None) };
         let bans = self.list.iter().map(|(number, ban)| view(Some(*number), ban)).collect();
         let text = serde_json::to_vec_pretty(&Stored { last: self.last, bans })?;
-        let new = path.with_extension("new");
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        fs::rename(&new, path)?;
-        path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+        Ok(Some((file.clone(), text)))
     }
 
     fn drop_expired(&mut self) {
@@ -93,7 +79,7 @@ impl Bans {
 impl Control {
     /// Bans of the configuration, and those made here.
     pub(super) fn list_bans(&self) -> Vec<BanView> {
-        let configured = self.shared.access.bans();
+        let configured = self.shared.admission.access.bans();
         let made = self.bans();
         let configured = configured.iter().map(|ban| view(None, ban));
         configured.chain(made.list.iter().map(|(number, ban)| view(Some(*number), ban))).collect()
@@ -102,49 +88,97 @@ impl Control {
     pub(super) fn make_ban(&self, wanted: BanView) -> Answer<BanView> {
         check_sizes(&wanted)?;
         let ban = ban_of(wanted)?;
-        let mut bans = self.bans();
-        bans.drop_expired();
-        if bans.list.len() >= BANS_MAX {
-            return Err(ControlError::Conflict(format!("there are {BANS_MAX} bans")));
-        }
-        bans.last += 1;
-        let number = bans.last;
-        tracing::info!(?ban, number, "an operator bans clients");
-        let made = view(Some(number), &ban);
-        bans.list.push((number, ban));
-        self.apply(&bans)?;
+        let made = {
+            let mut bans = self.bans();
+            bans.drop_expired();
+            if bans.list.len() >= BANS_MAX {
+                return Err(ControlError::Conflict(format!("there are {BANS_MAX} bans")));
+            }
+            bans.last += 1;
+            let number = bans.last;
+            tracing::info!(?ban, number, "an operator bans clients");
+            self.note_operator(&format!("ban {number} was made"));
+            let made = view(Some(number), &ban);
+            bans.list.push((number, ban));
+            self.apply(&bans);
+            made
+        };
+        self.store_bans()?;
         Ok(made)
     }
 
     pub(super) fn end_ban(&self, number: u64) -> Answer<()> {
-        let mut bans = self.bans();
-        let before = bans.list.len();
-        bans.list.retain(|(known, _)| *known != number);
-        if bans.list.len() == before {
-            return Err(ControlError::NotFound(format!("there is no ban {number} that was made here")));
+        {
+            let mut bans = self.bans();
+            let before = bans.list.len();
+            bans.list.retain(|(known, _)| *known != number);
+            if bans.list.len() == before {
+                return Err(ControlError::NotFound(format!("there is no ban {number} that was made here")));
+            }
+            tracing::info!(number, "an operator ends a ban");
+            self.note_operator(&format!("ban {number} was ended"));
+            bans.drop_expired();
+            self.apply(&bans);
         }
-        tracing::info!(number, "an operator ends a ban");
-        bans.drop_expired();
-        self.apply(&bans)
+        self.store_bans()
     }
 
     /// Puts the bans of the last run into effect, before clients connect.
     pub(super) fn restore_bans(&self) {
-        self.shared.access.set_further_bans(self.bans().list.iter().map(|(_, ban)| ban.clone()).collect());
+        self.shared.admission.access.set_further_bans(self.bans().list.iter().map(|(_, ban)| ban.clone()).collect());
     }
 
-    /// Puts the bans into effect, and stores them.
+    /// Puts the bans into effect.
+    fn apply(&self, bans: &Bans) {
+        self.shared.admission.access.set_further_bans(bans.list.iter().map(|(_, ban)| ban.clone()).collect());
+        enforcement::changed(&self.shared);
+    }
+
+    /// Stores the present bans, also in the copy on another machine. To be called without the lock of the bans: it waits for
+    /// the disk, and for the copy.
     ///
     /// # Errors
-    /// They cannot be stored. They are in effect all the same.
-    fn apply(&self, bans: &Bans) -> Answer<()> {
-        self.shared.access.set_further_bans(bans.list.iter().map(|(_, ban)| ban.clone()).collect());
-        enforcement::changed(&self.shared);
-        // Last, since it waits for the disk.
-        bans.store().map_err(|error| {
-            ControlError::Unavailable(format!("in effect until the broker ends, but not stored: {error}"))
-        })
+    /// They cannot be stored, or not in the copy within [`COPIED_WITHIN`]. They are in effect all the same.
+    fn store_bans(&self) -> Answer<()> {
+        let is_copied = self.write_bans().and_then(|number| match (&self.shared.storage.durable, number) {
+            (Some(durable), Some(number)) => durable.is_copied(number, COPIED_WITHIN),
+            _ => Ok(true),
+        });
+        match is_copied {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                tracing::warn!("changed bans are not on the second copy yet: a takeover may forget the change");
+                let reason =
+                    "in effect and stored at this node, and not yet on the second copy: it gets there with the copy";
+                Err(ControlError::Unavailable(reason.to_owned()))
+            }
+            Err(error) => {
+                tracing::error!(%error, "changed bans cannot be stored: a restart forgets the change");
+                Err(ControlError::Unavailable(format!("in effect until the broker ends, but not stored: {error}")))
+            }
+        }
     }
+
+    /// Writes the present bans. Returns the number for [`Durable::is_copied`](crate::durable::Durable::is_copied).
+    fn write_bans(&self) -> io::Result<Option<u64>> {
+        // One at a time: the newest bans come last, also to the copy.
+        let _writing = self.writing_bans.lock().unwrap_or_else(PoisonError::into_inner);
+        let to_store = self.bans().to_store()?;
+        let Some((path, text)) = to_store else { return Ok(None) };
+        let file = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        write(&path, &text).map_err(file)?;
+        self.shared.storage.durable.as_ref().map_or(Ok(None), |durable| durable.replaced(FILE, &text))
+    }
+}
+
+/// Replaces a file durably.
+pub(super) fn write(path: &Path, text: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all(text)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 
 /// Rejects a ban of a longer name than a client can have.
@@ -185,6 +219,8 @@ fn view(number: Option<u64>, ban: &Ban) -> BanView {
     }
 }
 
+/// Wait for the copy on another machine.
+const COPIED_WITHIN: Duration = Duration::from_secs(3);
 /// The file in a data directory.
 const FILE: &str = "bans.json";
 /// Bans that operators may have at a time: each CONNECT is compared with all.

@@ -14,14 +14,14 @@ use tenbin_session::Session;
 use super::{Control, page_of};
 use crate::lifecycle;
 use crate::outbox;
-use crate::registry::{Client, Link, SessionFigures};
+use crate::registry::{Client, ConnectionInfo, SessionFigures};
 
 impl Control {
     pub(super) fn list_clients(&self, query: &ClientQuery) -> Answer<Page<ClientView>> {
         let page = PageQuery { cursor: query.cursor.clone(), limit: query.limit };
         let (mut after, limit) = page_of(&page)?;
         let (mut items, mut visits) = (Vec::new(), 0);
-        let Some(roster) = self.shared.registry.roster() else { return Ok(Page { items, cursor: None }) };
+        let Some(roster) = self.shared.sessions.registry.roster() else { return Ok(Page { items, cursor: None }) };
         let now = Instant::now();
         while visits < PAGES_MAX {
             visits += 1;
@@ -45,7 +45,7 @@ impl Control {
 
     /// Visits all sessions, page by page.
     pub(super) fn for_each_client(&self, mut visit: impl FnMut(&Arc<Client>)) {
-        let Some(roster) = self.shared.registry.roster() else { return };
+        let Some(roster) = self.shared.sessions.registry.roster() else { return };
         let mut after = Some(0);
         while let Some(last) = after {
             after = roster.page(last, |client, _| {
@@ -58,11 +58,11 @@ impl Control {
     pub(super) fn find(&self, id: &str) -> Answer<Arc<Client>> {
         let missing = || ControlError::NotFound(format!("there is no session of client {id:?}"));
         let text = Text::try_from(id.to_owned()).map_err(|_| missing())?;
-        self.shared.registry.find(&text).ok_or_else(missing)
+        self.shared.sessions.registry.find(&text).ok_or_else(missing)
     }
 
     pub(super) fn view_of(&self, client: &Arc<Client>) -> ClientView {
-        let link = self.shared.registry.roster().and_then(|roster| roster.link(client.number));
+        let link = self.shared.sessions.registry.roster().and_then(|roster| roster.link(client.number));
         view(client, link.as_ref(), Instant::now())
     }
 
@@ -109,7 +109,7 @@ impl Control {
                 lifecycle::put_down(&self.shared, lease, Instant::now());
                 return Ok(figures);
             }
-            match self.shared.registry.roster().and_then(|roster| roster.ask(client.number)) {
+            match self.shared.sessions.registry.roster().and_then(|roster| roster.ask(client.number)) {
                 Some(answer) => {
                     client.outbox.control(outbox::Control::Asked);
                     if let Ok(Ok(figures)) = tokio::time::timeout(ASK_AGAIN, answer).await {
@@ -133,6 +133,7 @@ impl Control {
                 })?,
         };
         let client = self.find(&id)?;
+        self.note_operator(&format!("{id} was disconnected"));
         let is_connected = || client.outbox.view().state != "offline";
         let (connected, connection) = (is_connected(), client.outbox.connection());
         let patience = Instant::now() + PATIENCE;
@@ -150,9 +151,10 @@ impl Control {
                     let now = Instant::now();
                     (lease.state.left_at, lease.state.expires_at) = (Some(now), Some(now));
                     drop(lease);
-                    let _ = self.shared.long_ends.end(Arc::clone(&client)).await;
+                    let _ = self.shared.sessions.long_ends.end(Arc::clone(&client)).await;
                 }
-                let is_over = self.shared.registry.find(&client.id).is_none_or(|found| found.number != client.number);
+                let is_over =
+                    self.shared.sessions.registry.find(&client.id).is_none_or(|found| found.number != client.number);
                 if is_over {
                     return Ok(KickedView { connected, session_ended: true });
                 }
@@ -164,7 +166,7 @@ impl Control {
 }
 
 /// Whether the names of a client are as wanted.
-fn matches_names(client: &Client, link: Option<&Link>, query: &ClientQuery) -> bool {
+fn matches_names(client: &Client, link: Option<&ConnectionInfo>, query: &ClientQuery) -> bool {
     let principal = client.rights.principal();
     let user = principal.identity.user.as_ref().map_or("", Text::as_str);
     query.client.as_ref().is_none_or(|part| client.id.as_str().contains(&part[..]))
@@ -183,7 +185,7 @@ fn matches_state(view: &ClientView, query: &ClientQuery) -> bool {
     query.state.as_ref().is_none_or(is_state) && query.slow.is_none_or(|slow| view.slow == slow)
 }
 
-fn view(client: &Client, link: Option<&Link>, now: Instant) -> ClientView {
+fn view(client: &Client, link: Option<&ConnectionInfo>, now: Instant) -> ClientView {
     let queue = client.outbox.view();
     let principal = client.rights.principal();
     let connection = link.filter(|_| queue.state != "offline").map(|link| ConnectionView {

@@ -9,10 +9,11 @@ use tenbin_admin::{Answer, ControlError, DrainRequest, DrainView};
 use tenbin_codec::{ReasonCode, Text};
 use tokio::time::Instant;
 
-use super::{Control, DrainRefused};
+use super::Control;
 use crate::lifecycle::BrokerState;
 use crate::outbox;
 use crate::registry::Client;
+use crate::values::DrainRefused;
 
 impl Control {
     pub(super) fn begin_drain(&self, request: DrainRequest) -> Answer<DrainView> {
@@ -24,7 +25,7 @@ impl Control {
         let reference = reference.map_err(|error| ControlError::Invalid(format!("server_reference: {error}")))?;
         let mut connections = 0;
         let send_away = Box::new(|is_over: Arc<AtomicBool>| {
-            self.shared.server_reference.store(reference.map(Arc::new));
+            self.shared.operations.server_reference.store(reference.map(Arc::new));
             let clients = self.connected_at(listener.as_deref());
             connections = clients.len();
             let leaving = Leaving {
@@ -43,6 +44,7 @@ impl Control {
                 ControlError::Conflict("clients of an earlier drain still go; end it first".to_owned())
             }
         })?;
+        self.note_operator("a drain of listeners has begun");
         tracing::info!(connections, seconds, ?listener, "drain: clients are sent away at an even rate");
         Ok(DrainView { connections, seconds })
     }
@@ -50,6 +52,7 @@ impl Control {
     pub(super) fn cancel_drain(&self) -> Answer<()> {
         match self.reach.end_drain() {
             Ok(true) => {
+                self.note_operator("the drain of listeners was ended");
                 tracing::info!("drain: ended by an operator; its listeners are open again");
                 Ok(())
             }
@@ -101,7 +104,7 @@ impl Leaving {
     /// Clients that are still connected. Other tasks of the admin thread run between two pages.
     async fn left(&self) -> Vec<(Arc<Client>, u32)> {
         let mut found = Vec::new();
-        let Some(roster) = self.shared.registry.roster() else { return found };
+        let Some(roster) = self.shared.sessions.registry.roster() else { return found };
         let mut after = Some(0);
         while let Some(last) = after {
             after = roster.page(last, |client, _| {

@@ -11,10 +11,10 @@ impl Control {
     pub(super) fn take_sample(&self) -> Sample {
         let now = Instant::now();
         let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let metrics = self.shared.metrics.snapshot();
+        let metrics = self.shared.operations.metrics.snapshot();
         let status = self.show_status();
         let groups = self.busiest_groups(GROUPS_SHOWN, now);
-        let slow = self.shared.slow_receivers.listed();
+        let slow = self.shared.routing.slow_receivers.listed();
         let slow: Vec<_> = slow.iter().map(|client| self.view_of(client)).filter(|view| view.slow).collect();
         let figures = json!({
             "time_ms": u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
@@ -32,11 +32,13 @@ impl Control {
             "threads": status.threads,
             "store": status.store,
             "slow": { "watch": metrics.clients_watch, "spooling": metrics.clients_spooling, "clients": slow },
+            "findings": self.watch.list(),
+            "events": self.shared.operations.chronicle.all().iter().rev().take(EVENTS_SHOWN).collect::<Vec<_>>(),
             "groups_total": status.groups,
             "groups": groups.iter().map(|busy| self.view_of_group(&busy.group)).collect::<Vec<_>>(),
         });
         let is_gauge = |name: &str| GAUGES.contains(&name);
-        let timings = self.shared.metrics.timings();
+        let timings = self.shared.operations.metrics.timings();
         Sample {
             counters: metrics.named().filter(|(name, _)| !is_gauge(name)).collect(),
             delivery_times: timings.map(|timings| timings.deliveries.counts().collect()).unwrap_or_default(),
@@ -48,5 +50,7 @@ impl Control {
 /// Counters of the metrics that fall too.
 const GAUGES: [&str; 5] =
     ["clients_connected", "clients_maximum", "subscriptions", "clients_watch", "clients_spooling"];
+/// Events in a sample: the page has the earlier ones from the past.
+const EVENTS_SHOWN: usize = 20;
 /// Groups in a sample: those with the longest backlogs, then those with the most messages.
 const GROUPS_SHOWN: usize = 32;

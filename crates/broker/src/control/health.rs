@@ -8,7 +8,7 @@ use tenbin_admin::Check;
 use tokio::runtime::Handle;
 
 use super::Control;
-use crate::lifecycle::BrokerState;
+use crate::lifecycle::Operations;
 
 /// Tasks on all worker threads that show whether these run their tasks. They exist only while the health is asked for.
 pub(super) struct Heartbeats {
@@ -24,8 +24,8 @@ struct Heartbeat {
 
 impl Heartbeats {
     /// Heartbeats of the broker's threads, or of the calling runtime if the broker has none.
-    pub(super) fn new(shared: &BrokerState) -> Self {
-        let runtimes = match &shared.threads {
+    pub(super) fn new(operations: &Operations) -> Self {
+        let runtimes = match &operations.threads {
             Some(threads) => threads.runtimes().cloned().collect(),
             None => vec![Handle::current()],
         };
@@ -60,9 +60,9 @@ impl Control {
             Check::new("state", problem(!is_serving, "the state of the last run is not restored yet")),
             Check::new("listeners", problem(sockets == 0, "none is open")),
             Check::new("drain", problem(self.reach.is_drained(), "an operator sends clients away")),
-            Check::new("shutdown", problem(self.shared.is_stopping(), "the broker is stopping")),
+            Check::new("shutdown", problem(self.shared.operations.is_stopping(), "the broker is stopping")),
         ];
-        if let Some(durable) = &self.shared.durable {
+        if let Some(durable) = &self.shared.storage.durable {
             let (_, messages) = durable.message_stats();
             let failure = match (durable.is_failing(), messages) {
                 (true, _) => Some("the state cannot be written".to_owned()),
@@ -75,32 +75,33 @@ impl Control {
         let warning =
             |(listener, text): (Arc<str>, String)| Check::warning("tls", format!("listener {listener}: {text}"));
         checks.extend(self.reach.tls_warnings().into_iter().map(warning));
-        let (groups, messages) = self.shared.router.dormant();
+        let (groups, messages) = self.shared.routing.router.dormant();
         if groups > 0 {
             let problem = format!(
                 "{messages} messages wait with {groups} groups without a rule: see the log, or `tenbin store prune`"
             );
             checks.push(Check::warning("share_groups", problem));
         }
-        if let Some((count, since)) = self.shared.denials.recent(Instant::now()) {
+        if let Some((count, since)) = self.shared.operations.denials.recent(Instant::now()) {
             let minutes = since.as_secs().div_ceil(60).max(1);
             let problem =
                 format!("{count} actions of clients were denied in the last {minutes} min; the log names them");
             checks.push(Check::warning("denied", problem));
         }
-        for (bound, count, since) in self.shared.metrics.bounds.recent(Instant::now()) {
+        for (bound, count, since) in self.shared.operations.metrics.bounds.recent(Instant::now()) {
             let (key, minutes) = (bound.key(), since.as_secs().div_ceil(60).max(1));
             let problem = format!("{key} was hit {count} times in the last {minutes} min; see the log");
             checks.push(Check::warning("bounds", problem));
         }
+        checks.extend(self.watch.checks());
         if self.reach.has_reload_failed() {
             checks.push(Check::warning(
                 "reload",
                 "the last one failed, and the old configuration stays; see the log".into(),
             ));
         }
-        let (groups, messages) = self.shared.router.suspended();
-        let withheld = self.shared.metrics.messages_withheld.get();
+        let (groups, messages) = self.shared.routing.router.suspended();
+        let withheld = self.shared.operations.metrics.messages_withheld.get();
         if groups > 0 || withheld > 0 {
             let problem = format!(
                 "{messages} messages wait with {groups} share groups whose members lack the right to receive them, and \

@@ -12,14 +12,14 @@ use tenbin_codec::{MessageProperties, QoS, ReasonCode, Text, TopicFilter, TopicN
 use tenbin_session::Publication;
 
 use super::{Control, LIMIT_MAX, page_of};
-use crate::router::Publisher;
+use crate::router::{Collector, Publisher};
 
 impl Control {
     pub(super) fn receivers_of(&self, query: &TopicQuery) -> Answer<Page<ReceiverView>> {
         let topic = topic_name(&query.topic)?;
         let (from, limit) = page_of(&PageQuery { cursor: query.cursor.clone(), limit: query.limit })?;
         let from = usize::try_from(from).unwrap_or(usize::MAX);
-        let (items, has_more) = self.shared.router.receivers(&topic, from, limit);
+        let (items, has_more) = self.shared.routing.router.receivers(&topic, from, limit);
         let next = from.saturating_add(items.len());
         Ok(Page { items, cursor: has_more.then(|| next.to_string()) })
     }
@@ -27,7 +27,7 @@ impl Control {
     pub(super) fn list_retained(&self, query: &RetainedQuery) -> Answer<Page<RetainedView>> {
         let filter = topic_filter(query.filter.as_deref().unwrap_or("#"))?;
         let (_, limit) = page_of(&PageQuery { cursor: None, limit: query.limit })?;
-        let (items, cursor) = self.shared.router.retained_page(&filter, query.cursor.as_deref(), limit);
+        let (items, cursor) = self.shared.routing.router.retained_page(&filter, query.cursor.as_deref(), limit);
         Ok(Page { items, cursor })
     }
 
@@ -36,9 +36,10 @@ impl Control {
         if filter.as_bytes().starts_with(b"$SYS") {
             return Err(ControlError::Invalid("filter: messages below $SYS are the broker's own".to_owned()));
         }
-        let (messages, cursor) = self.shared.router.retained_page(&filter, None, LIMIT_MAX);
-        let commit_point = self.shared.router.remove_retained(messages.iter().map(|message| &message.topic[..]));
-        self.shared.safe(commit_point).await;
+        let (messages, cursor) = self.shared.routing.router.retained_page(&filter, None, LIMIT_MAX);
+        let commit_point =
+            self.shared.routing.router.remove_retained(messages.iter().map(|message| &message.topic[..]));
+        self.shared.storage.safe(commit_point).await;
         tracing::info!(%filter, messages = messages.len(), "an operator removed retained messages");
         Ok(RemovedView { removed: messages.len(), more: cursor.is_some() })
     }
@@ -48,24 +49,26 @@ impl Control {
         let published = self.route(request);
         Box::pin(async {
             let (view, commit_point) = published?;
-            self.shared.safe(commit_point).await;
+            self.shared.storage.safe(commit_point).await;
             Ok(view)
         })
     }
 
     fn route(&self, request: PublishRequest) -> Answer<(PublishedView, crate::durable::CommitPoint)> {
         let publication = publication(request)?;
-        if !self.shared.leadership.holds() {
+        if !self.shared.operations.leadership.holds() {
             return Err(ControlError::Unavailable(
                 "this node may not act now: it is not sure to be the leader".to_owned(),
             ));
         }
         let refused = |reason: ReasonCode| ControlError::Invalid(format!("topic: {}", reason.name()));
-        self.shared.check_publish(&publication).map_err(refused)?;
+        self.shared.routing.checks.publish(&publication).map_err(refused)?;
         let now = Instant::now();
-        let mut publisher = Publisher::new(&self.shared.router, 0, &Text::EMPTY);
-        let published = publisher.publish(&self.shared.router, &publication, self.shared.clock.moment(now));
-        let flushed = publisher.flush(&self.shared.router, now);
+        let mut publisher = Publisher::new(&self.shared.routing.router, 0, &Text::EMPTY);
+        let mut collector = Collector::new();
+        let published =
+            publisher.publish(&self.shared.routing.router, &mut collector, &publication, self.shared.clock.moment(now));
+        let flushed = publisher.flush(&self.shared.routing.router, &mut collector, now);
         let is_refused = published.message != 0 && flushed.refused.contains(&published.message);
         let reason = if is_refused { ReasonCode::QuotaExceeded } else { published.reason };
         let view = PublishedView {

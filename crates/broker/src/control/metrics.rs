@@ -8,15 +8,15 @@ use tenbin_admin::{Exposition, Kind};
 use super::groups::BusyGroup;
 use super::{Control, process};
 use crate::durable::{Durable, Ended};
+use crate::lifecycle::BrokerState;
 use crate::metrics::Timings;
 use crate::registry::Roster;
 
 impl Control {
     pub(super) fn write_metrics(&self, into: &mut Exposition) {
-        let version = [("version", env!("CARGO_PKG_VERSION"))];
-        into.add("tenbin_build_info", Kind::Gauge, "1, with the version as label.", &version, 1.0);
-        process::write(into, self.started_at);
-        for sample in self.shared.metrics.snapshot().samples() {
+        let BrokerState { admission, storage, routing, sessions, operations, .. } = &*self.shared;
+        process::write_process_metrics(into, self.started_at);
+        for sample in operations.metrics.snapshot().samples() {
             let kind = if sample.family.ends_with("_total") { Kind::Counter } else { Kind::Gauge };
             let help =
                 SHARED_HELP.iter().find(|(family, _)| *family == sample.family).map_or(sample.help, |(_, help)| help);
@@ -26,12 +26,12 @@ impl Control {
             (
                 "tenbin_messages_received_total",
                 "PUBLISH packets received.",
-                self.shared.metrics.messages_received.by_qos(),
+                operations.metrics.messages_received.by_qos(),
             ),
             (
                 "tenbin_messages_sent_total",
                 "PUBLISH packets sent, without resends.",
-                self.shared.metrics.messages_sent.by_qos(),
+                operations.metrics.messages_sent.by_qos(),
             ),
         ] {
             for (qos, count) in ["0", "1", "2"].into_iter().zip(counts) {
@@ -44,31 +44,30 @@ impl Control {
             let labels = [("listener", &*listener), ("name", &*name)];
             into.add("tenbin_tls_certificate_not_after_seconds", Kind::Gauge, help, &labels, end as f64);
         }
-        for (action, listener, count) in self.shared.denials.all() {
+        for (action, listener, count) in operations.denials.all() {
             let help = "Actions of clients that the rules denied, by listener.";
             let labels = [("action", action.name()), ("listener", &*listener)];
             into.add("tenbin_denied_total", Kind::Counter, help, &labels, count as f64);
         }
-        for (bound, count) in self.shared.metrics.bounds.all() {
+        for (bound, count) in operations.metrics.bounds.all() {
             let help = "Times that a bound has refused, dropped or disconnected something, by its key.";
             into.add("tenbin_bounds_hit_total", Kind::Counter, help, &[("key", bound.key())], count as f64);
         }
         let mut gauge = |name, help, value: usize| into.add(name, Kind::Gauge, help, &[], value as f64);
-        let shared = &self.shared;
-        gauge("tenbin_network_connections", "Open Network Connections.", shared.connections.load(Ordering::Relaxed));
-        gauge("tenbin_connections_maximum", "Maximum number of Network Connections.", shared.connections_maximum);
-        gauge("tenbin_sessions", "Sessions, connected or not.", shared.registry.len());
-        let (retained, retained_bytes) = shared.router.retained_totals();
+        gauge("tenbin_network_connections", "Open Network Connections.", admission.connections.load(Ordering::Relaxed));
+        gauge("tenbin_connections_maximum", "Maximum number of Network Connections.", admission.connections_maximum);
+        gauge("tenbin_sessions", "Sessions, connected or not.", sessions.registry.len());
+        let (retained, retained_bytes) = routing.router.retained_totals();
         gauge("tenbin_retained_messages", "Retained messages.", retained);
         gauge("tenbin_retained_bytes", "Bytes of the retained messages.", retained_bytes);
-        let (_, dormant) = shared.router.dormant();
+        let (_, dormant) = routing.router.dormant();
         gauge("tenbin_share_messages_without_rule", "Messages that wait with share groups without a rule.", dormant);
-        let (_, suspended) = shared.router.suspended();
+        let (_, suspended) = routing.router.suspended();
         let help = "Messages that wait with share groups whose members all lack the right to receive them.";
         gauge("tenbin_share_messages_without_right", help, suspended);
-        gauge("tenbin_queue_messages", "Messages in memory, in all queues.", shared.budget.messages());
-        gauge("tenbin_queue_bytes", "Bytes of the messages in memory, in all queues.", shared.budget.used());
-        for (kind, bytes, refused) in shared.memory.by_kind() {
+        gauge("tenbin_queue_messages", "Messages in memory, in all queues.", storage.budget.messages());
+        gauge("tenbin_queue_bytes", "Bytes of the messages in memory, in all queues.", storage.budget.used());
+        for (kind, bytes, refused) in storage.memory.by_kind() {
             let label = [("kind", kind.name())];
             into.add(
                 "tenbin_memory_bytes",
@@ -80,22 +79,22 @@ impl Control {
             let help = "Requests refused for want of memory.";
             into.add("tenbin_memory_refused_total", Kind::Counter, help, &label, refused as f64);
         }
-        let suppressed = shared.log_limiter.suppressed() as f64;
+        let suppressed = operations.log_limiter.suppressed() as f64;
         into.add("tenbin_log_suppressed_total", Kind::Counter, "Log lines that were not written.", &[], suppressed);
-        if let Some(threads) = &shared.threads {
+        if let Some(threads) = &operations.threads {
             let help = "Busy time of the worker threads.";
             let busy = threads.busy().sum::<Duration>().as_secs_f64();
             into.add("tenbin_threads_busy_seconds_total", Kind::Counter, help, &[], busy);
         }
-        if let Some(durable) = &shared.durable {
+        if let Some(durable) = &storage.durable {
             write_store(durable, into);
         }
-        for (listener, transport, count) in shared.registry.roster().map(Roster::connections).into_iter().flatten() {
+        for (listener, transport, count) in sessions.registry.roster().map(Roster::connections).into_iter().flatten() {
             let labels = [("listener", &*listener), ("transport", transport)];
             let help = "Connected clients by listener and transport.";
             into.add("tenbin_connections", Kind::Gauge, help, &labels, count as f64);
         }
-        for counted in shared.gateways.iter().flat_map(|gateways| gateways.values()) {
+        for counted in admission.gateways.iter().flat_map(|gateways| gateways.values()) {
             let (kind, ending) = if counted.is_counter { (Kind::Counter, "_total") } else { (Kind::Gauge, "") };
             let family = format!("tenbin_{}{ending}", counted.topic.replace('/', "_"));
             let help = format!("As $SYS/broker/{}.", counted.topic);
@@ -105,7 +104,7 @@ impl Control {
     }
 
     fn write_timings(&self, into: &mut Exposition) {
-        let Some(timings) = self.shared.metrics.timings() else { return };
+        let Some(timings) = self.shared.operations.metrics.timings() else { return };
         let Timings { deliveries, .. } = timings;
         let help = "Time from the receipt of a PUBLISH to the socket of a receiver; at most one of 64 deliveries.";
         into.add_histogram("tenbin_delivery_seconds", help, &[], deliveries.counts(), deliveries.sum());
@@ -142,7 +141,7 @@ impl Control {
             let wait = load.predicted_wait.map(|wait| wait.as_secs_f64());
             let help = "Least predicted wait of a member.";
             add("tenbin_group_predicted_wait_seconds", Kind::Gauge, help, wait);
-            let help = "Time for which the oldest message without a member has waited, to five seconds.";
+            let help = "Time for which the oldest message without a member has waited, to two seconds.";
             add("tenbin_group_oldest_seconds", Kind::Gauge, help, Some(age(arrival.oldest_at)));
             let help = "Messages that went from a member to another one.";
             add("tenbin_group_redispatched_total", Kind::Counter, help, count(arrival.redispatched));

@@ -4,8 +4,10 @@
 //!   health    liveness of the threads, readiness for clients
 //!   metrics   all metrics of a scrape; process: metrics of the process
 //!   clients   sessions: lists, figures, ends
-//!   groups    share groups: members, decisions, scale, drained members
+//!   groups    share groups: members, decisions, scale, drained members; arrivals: their rates, and what follows
 //!   messages  receivers of a topic, retained messages, publication
+//!   findings  what looks wrong, with what to do
+//!   past      series of the last 24 hours, also of the last run
 //!   events    samples for watchers
 //!   trace     packets of a client or a topic, as they come
 //!   settings  status, configuration, level of the log
@@ -13,14 +15,17 @@
 //!   drain     clients that go to other servers
 //! ```
 
+mod arrivals;
 mod bans;
 mod clients;
 mod drain;
 mod events;
+mod findings;
 mod groups;
 mod health;
 mod messages;
 mod metrics;
+mod past;
 mod process;
 mod settings;
 mod trace;
@@ -28,6 +33,7 @@ mod trace;
 use std::fmt;
 use std::io;
 use std::net::ToSocketAddrs as _;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -35,11 +41,11 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::Value;
 use tenbin_admin::client::TOKEN_FILE;
 use tenbin_admin::{
-    Answer, BanView, BoxFuture, Check, ClientDetailView, ClientQuery, ClientView, ConfigCheckView, ControlError,
-    ControlPlane, DrainRequest, DrainView, Exposition, KickQuery, KickedView, Listener, ListenerView, LogRequest,
-    MemberDrainView, Page, PageQuery, PublishRequest, PublishedView, ReceiverView, ReloadView, RemovedView,
-    RetainedQuery, RetainedView, Sample, ScaleView, Server, Settings, StatusView, SubscriptionView, Tokens, TopicQuery,
-    TraceFeed, TraceQuery,
+    Answer, BanView, BoxFuture, BrokerSlot, Check, ClientDetailView, ClientQuery, ClientView, ConfigCheckView,
+    ControlError, ControlPlane, DrainRequest, DrainView, Exposition, FindingView, KickQuery, KickedView, Listener,
+    ListenerView, LogRequest, MemberDrainView, Node, Page, PageQuery, PublishRequest, PublishedView, ReceiverView,
+    ReloadView, RemovedView, RetainedQuery, RetainedView, Sample, ScaleView, Server, Settings, StatusView,
+    SubscriptionView, Tokens, TopicQuery, TraceFeed, TraceQuery,
 };
 use tokio::task::AbortHandle;
 use tracing::Level;
@@ -47,9 +53,14 @@ use tracing::Level;
 use crate::Config;
 use crate::config::{Admin as AdminSettings, ConfigError, ListenAddress};
 use crate::lifecycle::BrokerState;
+use crate::values::DrainRefused;
+use arrivals::Arrivals;
 use bans::Bans;
-use groups::Arrivals;
+use findings::Watch;
+
 use health::Heartbeats;
+use past::Past;
+pub use process::write_process_metrics;
 
 /// Parts of the program around a broker that its admin interface uses.
 #[derive(Default)]
@@ -88,7 +99,11 @@ pub(crate) struct Control {
     administration: Administration,
     heartbeats: Heartbeats,
     arrivals: Arrivals,
+    watch: Watch,
+    past: Past,
     bans: Mutex<Bans>,
+    /// Held while the file of the bans is written. Taken before `bans`.
+    writing_bans: Mutex<()>,
     started: Instant,
     started_at: SystemTime,
     /// State of the last run is restored, and clients are served.
@@ -101,14 +116,6 @@ pub(crate) type Difference = [String; 3];
 /// Begins to send clients away; returns the task that does it. The flag becomes true before a listener opens again: from
 /// then on the task sends no client away.
 pub(crate) type SendAway<'a> = Box<dyn FnOnce(Arc<AtomicBool>) -> AbortHandle + 'a>;
-
-/// Why a drain does not begin.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DrainRefused {
-    NoListener,
-    /// Clients of an earlier drain still go.
-    Running,
-}
 
 /// Parts of the broker above this module.
 pub(crate) trait Reach: Send + Sync {
@@ -139,11 +146,11 @@ pub(crate) trait Reach: Send + Sync {
     /// Whether the last reload failed.
     fn has_reload_failed(&self) -> bool;
 
-    /// Reads and applies a configuration; returns the keys that need a restart.
+    /// Reads and applies a configuration; returns the changed keys that are in effect, and those that need a restart.
     ///
     /// # Errors
     /// Something in it is wrong. Then nothing changes.
-    fn reload(&self, read: &ReadConfig) -> Result<Vec<Difference>, String>;
+    fn reload(&self, read: &ReadConfig) -> Result<[Vec<Difference>; 2], String>;
 
     /// Errors of a configuration file, and its differences from the defaults.
     fn check(&self, text: &str) -> (Vec<String>, Vec<Difference>);
@@ -159,25 +166,37 @@ impl Control {
         reach: Box<dyn Reach>,
         administration: Administration,
     ) -> io::Result<Arc<Self>> {
-        let bans = Bans::load(shared.durable.as_ref().map(|durable| durable.directory()))?;
+        let directory = shared.storage.durable.as_ref().map(|durable| durable.directory());
+        let (bans, past) = (Bans::load(directory)?, Past::new(directory));
         let control = Self {
-            heartbeats: Heartbeats::new(&shared),
+            heartbeats: Heartbeats::new(&shared.operations),
             shared,
             reach,
             administration,
             arrivals: Arrivals::default(),
+            watch: Watch::default(),
+            past,
             bans: Mutex::new(bans),
+            writing_bans: Mutex::default(),
             started: Instant::now(),
             started_at: SystemTime::now(),
             is_serving: AtomicBool::new(false),
         };
         control.restore_bans();
+        control.restore_past();
         Ok(Arc::new(control))
     }
 
     /// Takes note that the state is restored and clients are served.
     pub(crate) fn begins_to_serve(&self) {
         self.is_serving.store(true, Ordering::Relaxed);
+        let text = concat!("the broker serves clients, version ", env!("CARGO_PKG_VERSION"));
+        self.shared.operations.chronicle.note("started", text);
+    }
+
+    /// Notes an operator's change as an event.
+    fn note_operator(&self, text: &str) {
+        self.shared.operations.chronicle.note("operator", text);
     }
 
     fn bans(&self) -> MutexGuard<'_, Bans> {
@@ -199,11 +218,22 @@ impl ControlPlane for Control {
     }
 
     fn tick(&self) {
+        let now = Instant::now();
         self.look_at_arrivals();
+        self.look_for_findings(now);
+        self.keep_past(now);
     }
 
     fn sample(&self) -> Sample {
         self.take_sample()
+    }
+
+    fn findings(&self) -> Vec<FindingView> {
+        self.watch.list()
+    }
+
+    fn past(&self) -> Value {
+        self.show_past()
     }
 
     fn status(&self) -> StatusView {
@@ -379,9 +409,16 @@ fn load_tokens(config: &Config, is_local: bool) -> io::Result<Tokens> {
 /// # Errors
 /// Tokens are needed and missing, or unusable, or the system refuses to start a thread.
 pub(crate) fn serve(listener: Listener, control: &Arc<Control>) -> io::Result<Server> {
-    let mut tokens = load_tokens(&control.shared.config, listener.is_local())?;
-    let in_store = control.shared.durable.as_ref().map(|durable| durable.directory().join(TOKEN_FILE));
-    let local = in_store.or_else(|| listener.token_file());
+    let directory = control.shared.storage.durable.as_ref().map(|durable| durable.directory());
+    let settings = settings(&control.shared.config, &listener, directory)?;
+    let plane: Arc<dyn ControlPlane> = Arc::<Control>::clone(control);
+    tenbin_admin::start(listener, settings, plane)
+}
+
+/// Settings of the server. Makes the token of the local operator, in the data directory if there is one.
+fn settings(config: &Config, listener: &Listener, directory: Option<&Path>) -> io::Result<Settings> {
+    let mut tokens = load_tokens(config, listener.is_local())?;
+    let local = directory.map(|directory| directory.join(TOKEN_FILE)).or_else(|| listener.token_file());
     match &local {
         Some(path) => tokens.make_local(path).map_err(|error| {
             io::Error::new(error.kind(), format!("token of the local operator: {}: {error}", path.display()))
@@ -390,8 +427,34 @@ pub(crate) fn serve(listener: Listener, control: &Arc<Control>) -> io::Result<Se
             tracing::info!("admin HTTP without a token of the local operator: no data directory, no XDG_RUNTIME_DIR")
         }
     }
-    let settings =
-        Settings { tokens, hosts: control.shared.config.admin.hosts.clone(), files: local.into_iter().collect() };
-    let plane: Arc<dyn ControlPlane> = Arc::<Control>::clone(control);
-    tenbin_admin::start(listener, settings, plane)
+    Ok(Settings { tokens, hosts: config.admin.hosts.clone(), files: local.into_iter().collect() })
+}
+
+/// Admin HTTP of a node of a cluster. It is open while the node runs, and shows the broker while the node leads.
+#[derive(Debug)]
+pub struct NodeAdmin {
+    server: Server,
+    slot: BrokerSlot,
+}
+
+impl NodeAdmin {
+    /// Opens the address of `[admin]`, and serves `node` there. `None`: it is off, or the default address is taken.
+    ///
+    /// # Errors
+    /// The address or the tokens cannot be used, or the system refuses to start a thread. The error names the cause.
+    pub fn start(config: &Config, node: Arc<dyn Node>) -> io::Result<Option<Self>> {
+        let Some(listener) = open(config)? else { return Ok(None) };
+        let settings = settings(config, &listener, Some(&config.store.directory))?;
+        let (server, slot) = tenbin_admin::start_node(listener, settings, node)?;
+        Ok(Some(Self { server, slot }))
+    }
+
+    /// Address as a URL, or `unix:PATH`.
+    pub fn url(&self) -> String {
+        self.server.url()
+    }
+
+    pub(crate) fn slot(&self) -> &BrokerSlot {
+        &self.slot
+    }
 }

@@ -4,8 +4,11 @@ use std::time::SystemTime;
 
 use tenbin_admin::{Exposition, Kind};
 
-/// Writes the metrics of this process that the system tells; `started_at` is its start.
-pub(super) fn write(into: &mut Exposition, started_at: SystemTime) {
+/// Writes version and start of the program, and the metrics of this process that the system tells. `started_at` is its
+/// start.
+pub fn write_process_metrics(into: &mut Exposition, started_at: SystemTime) {
+    let version = [("version", env!("CARGO_PKG_VERSION"))];
+    into.add("tenbin_build_info", Kind::Gauge, "1, with the version as label.", &version, 1.0);
     let mut add = |name, kind, help, value: Option<f64>| {
         value.into_iter().for_each(|value| into.add(name, kind, help, &[], value));
     };

@@ -11,11 +11,12 @@ use tenbin_admin::{
 use super::Control;
 use crate::config::SourceKind;
 use crate::durable::Durable;
+use crate::lifecycle::BrokerState;
 
 impl Control {
     pub(super) fn show_status(&self) -> StatusView {
-        let shared = &self.shared;
-        let (retained_messages, retained_bytes) = shared.router.retained_totals();
+        let BrokerState { admission, storage, routing, sessions, operations, .. } = &*self.shared;
+        let (retained_messages, retained_bytes) = routing.router.retained_totals();
         let since = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         StatusView {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -24,24 +25,24 @@ impl Control {
             started_at: since(self.started_at),
             uptime_seconds: self.started.elapsed().as_secs(),
             listeners: self.reach.listening(),
-            connections: shared.connections.load(Ordering::Relaxed),
-            connections_maximum: shared.connections_maximum,
-            sessions: shared.registry.len(),
-            groups: shared.router.groups_total(),
+            connections: admission.connections.load(Ordering::Relaxed),
+            connections_maximum: admission.connections_maximum,
+            sessions: sessions.registry.len(),
+            groups: routing.router.groups_total(),
             retained_messages,
             retained_bytes,
-            queued_messages: shared.budget.messages(),
-            queued_bytes: shared.budget.used(),
-            memory_bytes: shared.memory.used(),
-            threads: shared.threads.as_ref().map(|threads| threads.active()),
-            store: shared.durable.as_deref().map(store_view),
-            counters: shared.metrics.snapshot().named().map(|(name, value)| (name, Value::from(value))).collect(),
+            queued_messages: storage.budget.messages(),
+            queued_bytes: storage.budget.used(),
+            memory_bytes: storage.memory.used(),
+            threads: operations.threads.as_ref().map(|threads| threads.active()),
+            store: storage.durable.as_deref().map(store_view),
+            counters: operations.metrics.snapshot().named().map(|(name, value)| (name, Value::from(value))).collect(),
         }
     }
 
     fn state(&self) -> &'static str {
         match () {
-            () if self.shared.is_stopping() => "stopping",
+            () if self.shared.operations.is_stopping() => "stopping",
             () if self.reach.is_drained() => "draining",
             () if self.is_serving.load(Ordering::Relaxed) => "serving",
             () => "starting",
@@ -95,12 +96,14 @@ impl Control {
     pub(super) fn reload_config(&self) -> Answer<ReloadView> {
         let no_file = || ControlError::Conflict("there is no configuration file to read".to_owned());
         let read = self.administration.configuration.as_ref().ok_or_else(no_file)?;
-        let not_taken = self.reach.reload(read).map_err(|error| {
+        let lists = self.reach.reload(read).map_err(|error| {
             tracing::error!(%error, "reload by an operator failed: nothing changes");
             ControlError::Invalid(error)
         })?;
         tracing::info!("reloaded by an operator");
-        Ok(ReloadView { not_taken: not_taken.into_iter().map(difference).collect() })
+        self.note_operator("the configuration was reloaded");
+        let [taken, not_taken] = lists.map(|list| list.into_iter().map(difference).collect());
+        Ok(ReloadView { taken, not_taken })
     }
 
     pub(super) fn change_log_level(&self, request: &LogRequest) -> Answer<()> {

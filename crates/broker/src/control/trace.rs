@@ -29,7 +29,7 @@ struct Reading {
 impl Drop for Reading {
     fn drop(&mut self) {
         self.packets.close();
-        self.shared.traces.end();
+        self.shared.operations.traces.end();
         // Connections without traffic would keep the memory of a trace of all.
         if self.is_of_all
             && let Ok(runtime) = Handle::try_current()
@@ -57,7 +57,7 @@ impl Control {
             _ => return Err(invalid("needs either client or topic".to_owned())),
         };
         let too_many = || ControlError::TooMany("as many traces as possible run already".to_owned());
-        let (trace, packets) = self.shared.traces.begin(wanted).ok_or_else(too_many)?;
+        let (trace, packets) = self.shared.operations.traces.begin(wanted).ok_or_else(too_many)?;
         let mut reading =
             Reading { shared: Arc::clone(&self.shared), trace, packets, next: None, is_of_all: client.is_none() };
         match client {
@@ -86,7 +86,7 @@ impl Control {
 
 /// Has all connections look for traces.
 async fn ask_all(shared: Arc<BrokerState>) {
-    let Some(roster) = shared.registry.roster() else { return };
+    let Some(roster) = shared.sessions.registry.roster() else { return };
     let mut after = Some(0);
     while let Some(last) = after {
         let mut clients = Vec::new();

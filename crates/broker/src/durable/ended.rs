@@ -44,7 +44,6 @@ impl Ended {
     ];
 
     /// Its name in metrics.
-    #[cfg(feature = "admin")]
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Delivered => "delivered",
@@ -95,7 +94,6 @@ impl EndCounters {
         }
     }
 
-    #[cfg(feature = "admin")]
     pub(super) fn get(&self, cause: Ended) -> u64 {
         self.0[cause as usize].load(Ordering::Relaxed)
     }

@@ -1,3 +1,5 @@
+use std::time::SystemTime;
+
 use tenbin_store::mirror::ENDED;
 use tenbin_store::spool;
 use tenbin_store::state::Health;
@@ -28,6 +30,19 @@ pub(super) fn word(health: &spool::Health) -> &'static str {
 }
 
 impl Durable {
+    /// Since when the log or the state cannot be written.
+    pub(crate) fn failing_since(&self) -> Option<SystemTime> {
+        let of_log = match self.spool.health() {
+            spool::Health::Failed { since, .. } => Some(since),
+            _ => None,
+        };
+        let of_state = match self.state.health() {
+            Health::Failed { since, .. } => Some(since),
+            _ => None,
+        };
+        of_log.into_iter().chain(of_state).min()
+    }
+
     /// Waits until the health of the log of messages is not `seen`, and returns it.
     pub(crate) async fn health_after(&self, seen: &spool::Health) -> spool::Health {
         std::future::poll_fn(|context| self.spool.poll_health(seen, context)).await

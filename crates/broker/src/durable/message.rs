@@ -15,8 +15,9 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tenbin_codec::{PublishTemplate, QoS};
+use tenbin_codec::{PublishTemplate, QoS, REFERENCE_BYTES};
 use tenbin_session::Delivery;
+use tenbin_store::spool::{RecordAt, Reference};
 
 use super::bytes::{Fields, RecordError};
 use super::message_expiry::{MessageClock, MessageExpiry};
@@ -71,11 +72,46 @@ pub(super) fn group_tag(delivery: &Delivery) -> Vec<u8> {
 /// # Errors
 /// They are damaged, or a later version wrote them.
 pub(super) fn decode(body: Bytes, tag: &[u8], clock: MessageClock) -> Result<(Delivery, bool), RecordError> {
-    let (BodyHead { flags, expiry, properties_len }, fields) = BodyHead::take(&body)?;
-    let (published_qos, published_retain) = flags_in(flags)?;
-    let expires_at = expiry.and_then(|expiry| clock.expires_at(expiry)); // [MQTT-3.3.2-6]
-    let template = PublishTemplate::restore(properties_len, body.slice_ref(fields.rest()));
-    let template = template.ok_or(RecordError::Illegal("message"))?;
+    let (head, fields) = BodyHead::take(&body)?;
+    let template = PublishTemplate::restore(head.properties_len, body.slice_ref(fields.rest()));
+    delivery_of(&head, template.ok_or(RecordError::Illegal("message"))?, tag, clock)
+}
+
+/// As [`decode`], from the beginning of a body: the delivery has a reference in place of its payload. `None`: it has to be
+/// read whole.
+///
+/// The bytes are not verified here. The reader of the reference verifies the delivery.
+pub(super) fn decode_beginning(
+    beginning: Bytes,
+    record: &RecordAt,
+    tag: &[u8],
+    clock: MessageClock,
+) -> Option<Delivery> {
+    let (head, fields) = BodyHead::take(&beginning).ok()?;
+    let rest = fields.rest();
+    let topic_end = 2 + usize::from(u16::from_be_bytes(*rest.first_chunk()?));
+    let parts = rest.get(..topic_end.checked_add(head.properties_len as usize)?)?;
+    let read = beginning.len() - rest.len() + parts.len();
+    let reference = record.behind(&beginning[..read]);
+    let payload_len = u32::try_from(record.body_len().checked_sub(read)?).ok()?;
+    let parts = Bytes::copy_from_slice(parts); // pins no page of other messages
+    let template = PublishTemplate::external(head.properties_len, parts, payload_len, reference.to_bytes())?;
+    let (delivery, is_over) = delivery_of(&head, template, tag, clock).ok()?;
+    // Nothing is lost by bytes that are not verified.
+    (delivery.qos.is_acknowledged() && !is_over).then_some(delivery)
+}
+
+const _: () = assert!(Reference::BYTES == REFERENCE_BYTES);
+
+/// Makes the delivery of a template, and tells whether it has expired.
+fn delivery_of(
+    head: &BodyHead,
+    template: PublishTemplate,
+    tag: &[u8],
+    clock: MessageClock,
+) -> Result<(Delivery, bool), RecordError> {
+    let (published_qos, published_retain) = flags_in(head.flags)?;
+    let expires_at = head.expiry.and_then(|expiry| clock.expires_at(expiry)); // [MQTT-3.3.2-6]
     let mut delivery = Delivery { published_retain, expires_at, ..Delivery::new(template, published_qos, false) };
     if let Ok(key) = tag.try_into() {
         let key = NonZeroU64::new(u64::from_le_bytes(key)).ok_or(RecordError::Illegal("tag"))?;

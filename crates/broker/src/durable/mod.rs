@@ -62,12 +62,15 @@ pub(crate) use ended::Ended;
 pub use error::StoreError;
 pub(crate) use groups::{KnownAge, KnownWait};
 pub(crate) use load::{RestoredSession, RestoredWill, Restoring};
-pub(crate) use queue::{Location, PublisherId, QueueKind, StoredQueue, as_refused};
-pub(crate) use reader::{EntryRanges, PAGE_MESSAGES, Page, PageOf, UnderWay};
+pub(crate) use queue::{PublisherId, QueueKind, StoredQueue, as_refused};
+pub(crate) use reader::{
+    ByReference, EntryRanges, PAGE_MESSAGES, Page, PageOf, REFERENCED_BYTES_MAX, REFERENCES_MAX, UnderWay,
+};
 pub(crate) use retained::EncodedRetained;
 pub(crate) use secret::new_secret;
 pub(crate) use session::{ClientOnDisk, DurableSession};
 pub(crate) use spooled::{Outcomes, PLACE_BYTES, RECORD_BYTES, bytes_of};
+pub(crate) use tenbin_session::Location;
 pub(crate) use tenbin_store::spool::{Place, QueueId, Room, Sequence};
 pub(crate) use waiting::WaitingEntries;
 
@@ -95,11 +98,13 @@ pub(crate) struct Durable {
     /// More than `bytes_maximum` is in use. Relaxed: a hint.
     is_over_maximum: AtomicBool,
     published_wills: PublishedWills,
+    /// For small files beside the store.
+    mirror: Option<Arc<Mirror>>,
     /// Keeps the directory locked while this writes there and while the reader has the spool.
     directory: Arc<HeldDirectory>,
 }
 
-/// The locked directory, for those who wait for its release.
+/// The locked directory, for tasks that wait for its release.
 #[derive(Debug)]
 struct HeldDirectory {
     locked: LockedDirectory,
@@ -172,6 +177,7 @@ impl Durable {
             bytes_maximum,
             is_over_maximum: AtomicBool::new(false),
             published_wills: PublishedWills::default(),
+            mirror: mirror.cloned(),
             directory,
         })
     }
@@ -197,6 +203,23 @@ impl Durable {
 
     pub(crate) fn directory(&self) -> &Path {
         self.directory.locked.path()
+    }
+
+    /// Tells a copy on another machine of a small file of the directory, which the caller has replaced. Returns the number
+    /// for [`Durable::is_copied`]; `None`: there is no cluster.
+    ///
+    /// # Errors
+    /// This node does not lead any more.
+    pub(crate) fn replaced(&self, file: &str, bytes: &[u8]) -> std::io::Result<Option<u64>> {
+        self.mirror.as_ref().map(|mirror| mirror.replaced(file, bytes)).transpose()
+    }
+
+    /// Waits until a copy on another machine has a replaced file, if commits wait for a copy. False: not within this time.
+    ///
+    /// # Errors
+    /// This node does not lead any more.
+    pub(crate) fn is_copied(&self, number: u64, within: Duration) -> std::io::Result<bool> {
+        self.mirror.as_ref().map_or(Ok(true), |mirror| mirror.is_copied(number, within))
     }
 
     /// Its `changed` ends with an error once nothing writes to the directory any more, and the lock is released.
@@ -299,7 +322,6 @@ impl Durable {
     }
 
     /// Number of messages that have ended for this cause since the start.
-    #[cfg(feature = "admin")]
     pub(crate) fn ended_messages(&self, cause: Ended) -> u64 {
         self.ended.get(cause)
     }
@@ -365,7 +387,7 @@ impl Durable {
 
     /// Sets the number of this run, which no earlier run had.
     fn set_run(&self, run: u64) {
-        assert!(run < queue::OFFSETS_END >> PLACES_BITS, "a broker is not started that often");
+        assert!(run < Location::OFFSETS_END >> PLACES_BITS, "a broker is not started that often");
         self.first_place.store(run << PLACES_BITS, Ordering::Relaxed);
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tenbin_codec::{PacketId, QoS};
+use tenbin_session::{Location, Stored};
 use tenbin_store::spool::{Origin, Place, QueueId, Sequence};
 
 /// Identifies a QoS 2 message by its publisher's queue and Packet Identifier, until PUBREL.
@@ -40,28 +41,13 @@ pub(crate) enum QueueKind {
 
 impl QueueKind {
     /// Location of a message at this offset of such a queue.
-    pub(crate) fn locate(self, sequence: Sequence, qos: QoS) -> Location {
+    pub(crate) fn locate(self, Sequence(sequence): Sequence, qos: QoS) -> Location {
         match self {
             Self::Group => Location::Group(sequence),
             Self::Session if qos.is_acknowledged() => Location::Own(sequence),
             Self::Session | Self::Temporary => Location::Transient(sequence),
         }
     }
-}
-
-/// Where a delivery is, as encoded in [`Delivery::stored`]. Two flags tell the kinds of entries.
-///
-/// [`Delivery::stored`]: tenbin_session::Delivery::stored
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Location {
-    /// In memory only.
-    Memory,
-    /// In the session's own queue, on disk until it is done.
-    Own(Sequence),
-    /// In the queue of the share group that the delivery is for, on disk until it is done.
-    Group(Sequence),
-    /// In its receiver's own queue on disk while it is not in memory. Other parts of the broker see no such entry.
-    Transient(Sequence),
 }
 
 impl StoredQueue {
@@ -93,10 +79,10 @@ impl StoredQueue {
     }
 
     /// The position of a stored message; `None`: it is in another kind of queue.
-    pub(crate) fn place_of(&self, stored: impl Into<Option<NonZeroU64>>) -> Option<Place> {
-        match (Location::of(stored), self.kind) {
-            (Location::Group(sequence), QueueKind::Group) => Some(self.at(sequence)),
-            (Location::Own(sequence), QueueKind::Session | QueueKind::Temporary) => Some(self.at(sequence)),
+    pub(crate) fn place_of(&self, stored: impl Into<Option<Stored>>) -> Option<Place> {
+        match (stored.into()?.location(), self.kind) {
+            (Location::Group(sequence), QueueKind::Group)
+            | (Location::Own(sequence), QueueKind::Session | QueueKind::Temporary) => Some(self.at(Sequence(sequence))),
             _ => None,
         }
     }
@@ -171,28 +157,6 @@ impl StoredQueue {
     }
 }
 
-impl Location {
-    #[inline]
-    pub(crate) fn of(stored: impl Into<Option<NonZeroU64>>) -> Self {
-        let Some(number) = stored.into().map(NonZeroU64::get) else { return Self::Memory };
-        match (number & TRANSIENT != 0, number & IN_GROUP != 0) {
-            (true, _) => Self::Transient(Sequence(number & !TRANSIENT)),
-            (false, true) => Self::Group(Sequence(number & !IN_GROUP)),
-            (false, false) => Self::Own(Sequence(number)),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn to_stored(self) -> Option<NonZeroU64> {
-        NonZeroU64::new(match self {
-            Self::Memory => 0,
-            Self::Own(Sequence(sequence)) => sequence,
-            Self::Group(Sequence(sequence)) => sequence | IN_GROUP,
-            Self::Transient(Sequence(sequence)) => sequence | TRANSIENT,
-        })
-    }
-}
-
 /// The queue of Packet Identifiers of partly refused messages from the publisher with this `queue`.
 pub(super) fn refused_by(queue: QueueId) -> QueueId {
     QueueId(queue.0 | OF_REFUSED)
@@ -212,31 +176,17 @@ pub(crate) fn as_refused(origin: PublisherId) -> PublisherId {
 const OF_REFUSED: u64 = 1 << 63;
 /// Above every offset.
 const NOTHING_PASSES: u64 = u64::MAX;
-const IN_GROUP: u64 = 1 << 63;
-const TRANSIENT: u64 = 1 << 62;
-/// Every offset is below this bound: higher bits of [`Location`] are flags.
-pub(super) const OFFSETS_END: u64 = TRANSIENT;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn location_survives_its_encoding_in_a_delivery() {
-        for sequence in [1, 7, OFFSETS_END - 1].map(Sequence) {
-            let entries = [Location::Own, Location::Group, Location::Transient].map(|entry| entry(sequence));
-            for location in entries.into_iter().chain([Location::Memory]) {
-                assert_eq!(Location::of(location.to_stored()), location);
-            }
-        }
-    }
-
-    #[test]
     fn only_lasting_sessions_and_groups_have_persistent_messages() {
         let locate = |kind: QueueKind, qos| kind.locate(Sequence(3), qos);
-        assert_eq!(locate(QueueKind::Session, QoS::ExactlyOnce), Location::Own(Sequence(3)));
-        assert_eq!(locate(QueueKind::Session, QoS::AtMostOnce), Location::Transient(Sequence(3)));
-        assert_eq!(locate(QueueKind::Temporary, QoS::ExactlyOnce), Location::Transient(Sequence(3)));
-        assert_eq!(locate(QueueKind::Group, QoS::AtLeastOnce), Location::Group(Sequence(3)));
+        assert_eq!(locate(QueueKind::Session, QoS::ExactlyOnce), Location::Own(3));
+        assert_eq!(locate(QueueKind::Session, QoS::AtMostOnce), Location::Transient(3));
+        assert_eq!(locate(QueueKind::Temporary, QoS::ExactlyOnce), Location::Transient(3));
+        assert_eq!(locate(QueueKind::Group, QoS::AtLeastOnce), Location::Group(3));
     }
 }

@@ -4,21 +4,21 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
 use bytes::Bytes;
-use tenbin_session::{Delivery, SentId};
-use tenbin_store::spool::{Limit, Messages, QueueId, ReadError, Sequence, Spool, Stored as SpoolMessage};
+use tenbin_codec::PACKET_SIZE_MAX;
+use tenbin_session::{Delivery, Location, SentId, Stored};
+use tenbin_store::spool::{Heads, Limit, Messages, QueueId, ReadError, Sequence, Spool, Stored as SpoolMessage};
 use tokio::sync::oneshot;
 
 use super::bytes::RecordError;
 use super::message;
 use super::message_expiry::{MessageClock, RunClock};
-use super::queue::{Location, QueueKind};
+use super::queue::QueueKind;
 use super::spooled::Mark;
 
 /// Handle of the thread that reads.
@@ -47,6 +47,17 @@ pub(crate) struct PageOf {
     pub(crate) ranges: EntryRanges,
     /// Approximate bytes of bodies.
     pub(crate) bytes: usize,
+    /// Large payloads stay on disk, and references come in their place.
+    pub(crate) by_reference: Option<ByReference>,
+}
+
+/// The receiver of references.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ByReference {
+    /// Its Maximum Packet Size.
+    pub(crate) packet_bytes_maximum: u32,
+    /// Messages whose payloads stay on disk, at most.
+    pub(crate) messages: usize,
 }
 
 /// Messages of a queue, one after the other.
@@ -64,7 +75,7 @@ pub(crate) struct Page {
 #[derive(Debug)]
 pub(crate) struct UnderWay {
     pub(crate) id: SentId,
-    pub(crate) stored: NonZeroU64,
+    pub(crate) stored: Stored,
     /// `None`: PUBREC was received, and PUBCOMP was not.
     pub(crate) delivery: Option<Delivery>,
 }
@@ -224,7 +235,10 @@ fn read_page(
     from: Sequence,
     passed: &mut PassedOver,
 ) -> (Page, Option<Sequence>) {
-    let PageOf { queue, kind, ref ranges, bytes } = *of;
+    if let Some(page) = of.by_reference.and_then(|receiver| read_page_by_reference(spool, clock, of, from, receiver)) {
+        return page;
+    }
+    let PageOf { queue, kind, ref ranges, bytes, .. } = *of;
     let mut read = Messages::default();
     let unread: Vec<_> = ranges.iter().map(|range| from.max(*range.start())..=*range.end()).collect();
     let result = spool.read_ranges(queue, &unread, Limit { messages: PAGE_MESSAGES, bytes }, &mut read);
@@ -244,7 +258,7 @@ fn read_page(
         let read = decoded.ok()?;
         let mut delivery = read.filter(|(_, is_over)| !is_over).map(|(delivery, _)| delivery); // [MQTT-3.3.2-5]
         if let Some(delivery) = &mut delivery {
-            delivery.stored = kind.locate(sequence, delivery.qos).to_stored();
+            delivery.stored = Some(kind.locate(sequence, delivery.qos).to_stored());
         }
         Some((sequence, delivery))
     });
@@ -253,37 +267,68 @@ fn read_page(
     (Page { ranges: Arc::clone(ranges), messages, is_broken }, last)
 }
 
+/// As [`read_page`], but with references in place of large payloads. The page ends before a message that has to be read
+/// whole. `None`: the first one has to.
+fn read_page_by_reference(
+    spool: &Spool,
+    clock: RunClock,
+    of: &PageOf,
+    from: Sequence,
+    receiver: ByReference,
+) -> Option<(Page, Option<Sequence>)> {
+    let PageOf { queue, kind, ref ranges, bytes, .. } = *of;
+    if kind != QueueKind::Session {
+        return None;
+    }
+    let mut read = Messages::default();
+    let unread: Vec<_> = ranges.iter().map(|range| from.max(*range.start())..=*range.end()).collect();
+    let limit = Limit { messages: PAGE_MESSAGES, bytes };
+    // The messages before an unreadable one are a page, too.
+    let heads = Heads { from_bytes: REFERENCED_FROM, messages: receiver.messages, bytes: REFERENCED_BYTES_MAX };
+    let _ = spool.read_heads(queue, &unread, limit, heads, &mut read);
+    let clock = clock.now();
+    let all = Bytes::from(read.take_bytes());
+    let fits = |delivery: &Delivery| {
+        let packet = delivery.template.whole_len() + OWN_BYTES + delivery.identifiers().len() * IDENTIFIER_BYTES;
+        packet <= receiver.packet_bytes_maximum.min(PACKET_SIZE_MAX) as usize
+    };
+    let mut messages = Vec::new();
+    for message in read.iter() {
+        let delivery = match (&message.record, message.body.clone()) {
+            (Some(record), Some(body)) => {
+                let tag = &read.tags()[message.tag.clone()];
+                let delivery = message::decode_beginning(all.slice(body), record, tag, clock).filter(fits);
+                let Some(delivery) = delivery else { break };
+                Some(delivery)
+            }
+            _ => {
+                let Ok(read) = decode(message, &all, read.tags(), clock) else { break };
+                read.filter(|(_, is_over)| !is_over).map(|(delivery, _)| delivery) // [MQTT-3.3.2-5]
+            }
+        };
+        let located = delivery.map(|mut delivery| {
+            delivery.stored = Some(kind.locate(message.sequence, delivery.qos).to_stored());
+            delivery
+        });
+        messages.push((message.sequence, located));
+    }
+    let last = messages.last().map(|(sequence, _)| *sequence)?;
+    Some((Page { ranges: Arc::clone(ranges), messages, is_broken: false }, Some(last)))
+}
+
 /// Reads the messages in flight; `None`: some of them cannot be read for now.
 fn under_way(spool: &Spool, clock: RunClock, queue: QueueId) -> Option<Vec<UnderWay>> {
-    let mut read = Messages::default();
-    let clock = clock.now();
+    let marked = spool.marks(queue).into_iter();
+    let marked: Vec<_> = marked.filter_map(|marked| Some((marked.sequence, Mark::of(marked.mark)?))).collect();
+    let unread = marked.iter().filter(|(_, mark)| !mark.is_received).map(|(sequence, _)| *sequence);
+    let mut deliveries = read_sent(spool, clock, queue, &unread.collect::<Vec<_>>())?;
     let mut under_way = Vec::new();
-    for marked in spool.marks(queue) {
-        let Some(mark) = Mark::of(marked.mark) else { continue };
-        let mut delivery = None;
-        if !mark.is_received {
-            // They need not be consecutive.
-            let limit = Limit { messages: 1, bytes: usize::MAX };
-            if let Err(error) = spool.read(queue, marked.sequence, limit, &mut read) {
-                tell(&error);
-                return None;
-            }
-            let all = Bytes::from(read.take_bytes());
-            let Some(message) = read.iter().next().filter(|message| message.sequence == marked.sequence) else {
-                continue;
-            };
-            // Sent before, so that its expiry does not count any more. [MQTT-4.3.3-7]
-            let decoded = decode(message, &all, read.tags(), clock);
-            let decoded = decoded.unwrap_or_else(|error| {
-                tell_undecodable(queue, marked.sequence, &error);
-                None
-            });
-            delivery = decoded.map(|(delivery, _)| delivery);
-            if delivery.is_none() {
-                continue;
-            }
+    for (sequence, mark) in marked {
+        let mut delivery = deliveries.remove(&sequence);
+        if !mark.is_received && delivery.is_none() {
+            continue;
         }
-        let Some(stored) = Location::Own(marked.sequence).to_stored() else { continue };
+        let stored = Location::Own(sequence.0).to_stored();
         if let Some(delivery) = &mut delivery {
             delivery.stored = Some(stored);
         }
@@ -291,6 +336,39 @@ fn under_way(spool: &Spool, clock: RunClock, queue: QueueId) -> Option<Vec<Under
     }
     SentId::sort(&mut under_way, |message| message.id);
     Some(under_way)
+}
+
+/// Reads messages that were sent before, in order of their sequences, many at a time. One that has no body, or cannot be
+/// decoded, is left out. `None`: some of them cannot be read for now.
+fn read_sent(
+    spool: &Spool,
+    clock: RunClock,
+    queue: QueueId,
+    mut unread: &[Sequence],
+) -> Option<HashMap<Sequence, Delivery>> {
+    let (clock, mut read, mut found) = (clock.now(), Messages::default(), HashMap::new());
+    while !unread.is_empty() {
+        // They need not be consecutive.
+        let runs = unread.chunk_by(|Sequence(one), Sequence(next)| one + 1 == *next);
+        let runs: Vec<_> = runs.map(|run| run[0]..=run[run.len() - 1]).collect();
+        let limit = Limit { messages: PAGE_MESSAGES, bytes: SENT_BYTES };
+        if let Err(error) = spool.read_ranges(queue, &runs, limit, &mut read) {
+            tell(&error);
+            return None;
+        }
+        let all = Bytes::from(read.take_bytes());
+        let Some(last) = read.iter().last().map(|message| message.sequence) else { break };
+        for message in read.iter() {
+            // Its expiry does not count any more. [MQTT-4.3.3-7]
+            match decode(message, &all, read.tags(), clock) {
+                Ok(Some((delivery, _))) => drop(found.insert(message.sequence, delivery)),
+                Ok(None) => {}
+                Err(error) => tell_undecodable(queue, message.sequence, &error),
+            }
+        }
+        unread = &unread[unread.partition_point(|sequence| *sequence <= last)..];
+    }
+    Some(found)
 }
 
 /// Decodes a message and whether it has expired; `None`: it has no body any more.
@@ -316,8 +394,19 @@ fn tell(error: &ReadError) -> bool {
 
 /// Queues in `PassedOver` at most.
 const PASSED_OVER_MAX: usize = 1000;
+/// Bytes of messages in flight that are read together: a message that is not acknowledged keeps the others' memory.
+const SENT_BYTES: usize = 256 << 10;
 /// Messages of a page at most.
 pub(crate) const PAGE_MESSAGES: usize = 256;
+/// Least bytes of a message whose payload stays on disk.
+const REFERENCED_FROM: usize = 4096;
+/// Messages by reference that are on their way to a client at most, about, and bytes of their payloads.
+pub(crate) const REFERENCES_MAX: usize = 64;
+pub(crate) const REFERENCED_BYTES_MAX: usize = 8 << 20;
+/// More than a packet has beside its topic, properties and payload, without Subscription Identifiers.
+const OWN_BYTES: usize = 32;
+/// Longest Subscription Identifier, with its property.
+const IDENTIFIER_BYTES: usize = 5;
 
 #[cfg(test)]
 mod tests {
@@ -350,7 +439,8 @@ mod tests {
     fn directory_stays_locked_until_the_reader_has_ended() {
         let directory = tempfile::tempdir().unwrap();
         let reader = reader(directory.path());
-        let of = PageOf { queue: QueueId(1), kind: QueueKind::Group, ranges: Arc::default(), bytes: 1 };
+        let of =
+            PageOf { queue: QueueId(1), kind: QueueKind::Group, ranges: Arc::default(), bytes: 1, by_reference: None };
         let (going_on, held_up) = mpsc::sync_channel::<()>(0);
         reader.page_for(of.clone(), move |_| {
             let _ = held_up.recv();
@@ -375,7 +465,8 @@ mod tests {
     fn reader_panic_breaks_the_page_of_one_request_only() {
         let directory = tempfile::tempdir().unwrap();
         let reader = reader(directory.path());
-        let of = PageOf { queue: QueueId(1), kind: QueueKind::Group, ranges: Arc::default(), bytes: 1 };
+        let of =
+            PageOf { queue: QueueId(1), kind: QueueKind::Group, ranges: Arc::default(), bytes: 1, by_reference: None };
         let (there, here) = mpsc::sync_channel(2);
         reader.page_for(of.clone(), move |page| {
             there.send(page.is_broken).unwrap();

@@ -1,13 +1,13 @@
 //! Appends stored messages and their delivery updates to the log.
 
 use tenbin_codec::{PacketId, PublishTemplate};
-use tenbin_session::{Delivery, SentId};
+use tenbin_session::{Delivery, Location, SentId};
 use tenbin_store::spool::{Batch, Body, Origin, Place, Room, Sequence};
 
 use super::ended::{Ended, EndedEntries};
 use super::message::{self, Head};
 use super::message_expiry::MessageClock;
-use super::queue::{Location, PublisherId, QueueKind, StoredQueue, as_refused};
+use super::queue::{PublisherId, QueueKind, StoredQueue, as_refused};
 use super::{CommitPoint, Durable};
 
 /// A batch that is being appended. While it exists, no other thread appends to the log or reads from it.
@@ -27,7 +27,7 @@ impl<'a> Appending<'a> {
     /// All entries share one body until [`Appending::close`]. `room` is booked for the message.
     pub(crate) fn place(&mut self, queue: &StoredQueue, delivery: &mut Delivery, room: &'a Room) {
         let Some(place) = queue.next() else { return };
-        delivery.stored = queue.kind().locate(place.sequence, delivery.qos).to_stored();
+        delivery.stored = Some(queue.kind().locate(place.sequence, delivery.qos).to_stored());
         self.put(queue, place, delivery, room);
     }
 
@@ -148,10 +148,10 @@ impl Durable {
                 log = begin();
             }
             bytes += delivery.template.len();
-            if let Location::Transient(sequence) = Location::of(delivery.stored)
+            if let Some(Location::Transient(sequence)) = delivery.location()
                 && !queue.is_over()
             {
-                log.put(queue, queue.at(sequence), delivery, room);
+                log.put(queue, queue.at(Sequence(sequence)), delivery, room);
                 log.close(None);
             }
         }
@@ -214,7 +214,7 @@ impl Durable {
     /// Returns the entry's position and tag; `None`: the queue has ended.
     pub(crate) fn own_place(&self, own: &StoredQueue, delivery: &mut Delivery) -> Option<(Place, Vec<u8>)> {
         let place = own.next()?;
-        delivery.stored = own.kind().locate(place.sequence, delivery.qos).to_stored();
+        delivery.stored = Some(own.kind().locate(place.sequence, delivery.qos).to_stored());
         Some((place, message::tag(delivery)))
     }
 

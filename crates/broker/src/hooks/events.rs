@@ -61,6 +61,8 @@ events! {
     SLOW_ENDED "slow_ended",
     GROUP_BACKLOG "group_backlog",
     DENIED "denied",
+    LEADER_CHANGED "leader_changed",
+    COPIES_CHANGED "copies_changed",
 }
 
 impl Events {

@@ -1,6 +1,7 @@
 use super::{
-    Client, Connecting, Denial, Dropped, Ending, Events, Granted, Handle, InFlight, Outgoing, Packet, PacketType,
-    Publication, QosDropReason, ReasonCode, Subscribing, Targets, Text, TopicFilter, TopicName,
+    Client, Connecting, CopiesChange, Denial, Dropped, Ending, Events, Granted, Handle, InFlight, LeaderChange,
+    Outgoing, Packet, PacketType, Publication, QosDropReason, ReasonCode, Subscribing, Targets, Text, TopicFilter,
+    TopicName,
 };
 use crate::metrics::MetricsSnapshot;
 
@@ -143,6 +144,12 @@ pub trait Hooks: Send + Sync + 'static {
 
     /// Rules have denied an action of a client, which MQTT 3.1.1 does not tell it.
     fn denied(&self, denial: &Denial<'_>) {}
+
+    /// This broker is the new leader of its cluster, and serves clients.
+    fn leader_changed(&self, change: &LeaderChange<'_>) {}
+
+    /// Another number of nodes has all acknowledged messages.
+    fn copies_changed(&self, change: &CopiesChange<'_>) {}
 }
 
 /// Decision of a hook.

@@ -6,6 +6,7 @@
 //! [`Authorizer`](crate::Authorizer).
 
 mod client;
+mod cluster;
 mod events;
 mod handle;
 mod hooks_trait;
@@ -15,6 +16,7 @@ mod set;
 mod targets;
 
 pub use client::{Client, Connecting, Ending, Granted};
+pub use cluster::{CopiesChange, LeaderChange};
 pub use events::Events;
 pub(crate) use handle::{Answer, Embedded, Inbox};
 pub use handle::{BrokerStopped, Handle, PublishError, Received, Subscription};

@@ -9,7 +9,7 @@ use tenbin_session::{Session, SessionExpiry};
 
 use super::end::{ConnectionEnd, count_expired, end, finish, is_over, put_down, wipe};
 use super::wills::publish_kept_will;
-use super::{BrokerState, enforcement};
+use super::{BrokerState, Routing, Sessions, Storage, enforcement};
 use crate::durable::{CommitPoint, Durable};
 use crate::registry::{Client, Counted, Lease, OverQuota, PendingWill};
 use crate::slices::Pauses;
@@ -56,8 +56,8 @@ pub(crate) enum NotBegun {
 }
 
 /// Whether a connection may begin. It may not if something has to be stored for it and the disk takes no writes.
-pub(crate) fn may_begin(shared: &BrokerState, lease: &Lease, beginning: &Beginning<'_>) -> bool {
-    let Some(durable) = &shared.durable else { return true };
+pub(crate) fn may_begin(storage: &Storage, lease: &Lease, beginning: &Beginning<'_>) -> bool {
+    let Some(durable) = &storage.durable else { return true };
     let session_ends = beginning.ends_session(lease);
     !(durable.is_failing() || durable.is_congested()) || beginning.may_be_unwritten(durable, lease, session_ends)
 }
@@ -91,10 +91,10 @@ pub(crate) fn may_displace(
     beginning: &Beginning<'_>,
     address: IpAddr,
 ) -> Result<Option<Box<Counted>>, NotBegun> {
-    if !may_begin(shared, lease, &Beginning { clean_start: true, ..*beginning }) {
+    if !may_begin(&shared.storage, lease, &Beginning { clean_start: true, ..*beginning }) {
         return Err(NotBegun::CannotBeKept);
     }
-    shared.address_quota.count(address, lease.state.counted.as_deref()).map_err(NotBegun::OverQuota)
+    shared.sessions.address_quota.count(address, lease.state.counted.as_deref()).map_err(NotBegun::OverQuota)
 }
 
 /// Ends an anonymous session for a user with the same Client Identifier. The user inherits nothing of it.
@@ -111,7 +111,7 @@ pub(crate) async fn displace(shared: &BrokerState, mut lease: Lease, now: Instan
 /// # Errors
 /// The address has as many sessions as it may have.
 pub(crate) fn count(
-    shared: &BrokerState,
+    sessions: &Sessions,
     lease: &mut Lease,
     beginning: &Beginning<'_>,
     address: IpAddr,
@@ -119,7 +119,7 @@ pub(crate) fn count(
 ) -> Result<(), OverQuota> {
     if !lease.state.established || beginning.ends_session(lease) {
         lease.state.counted = match place {
-            None => shared.address_quota.count(address, lease.state.counted.as_deref())?,
+            None => sessions.address_quota.count(address, lease.state.counted.as_deref())?,
             counted => counted,
         };
     }
@@ -140,11 +140,11 @@ pub(crate) async fn give_back(shared: &BrokerState, mut lease: Lease, now: Insta
 pub(crate) async fn begin(shared: &BrokerState, lease: &mut Lease, beginning: &Beginning<'_>, now: Instant) -> Begun {
     let judged_at = beginning.judged_at(lease);
     if is_over(lease, judged_at) {
-        count_expired(shared, lease);
+        count_expired(&shared.operations, lease);
     }
     let session_ends = beginning.ends_session(lease);
     let session_present = lease.state.established && !session_ends;
-    let durable = shared.durable.as_ref();
+    let durable = shared.storage.durable.as_ref();
     let may_be_unwritten = durable.is_some_and(|durable| beginning.may_be_unwritten(durable, lease, session_ends));
     if session_ends {
         wipe(shared, lease, &mut Pauses::default()).await; // [MQTT-3.1.2-4]
@@ -162,9 +162,9 @@ pub(crate) async fn begin(shared: &BrokerState, lease: &mut Lease, beginning: &B
     let interrupted = session_present.then_some(Interrupted { will, expires_at });
     lease.client.load.connected(shared.clock.nanos(now));
     for filter in lease.state.subscriptions.remembered_groups() {
-        joins(shared, &lease.client, filter, now);
+        joins(&shared.routing, &lease.client, filter, now);
     }
-    shared.metrics.client_connected();
+    shared.operations.metrics.client_connected();
     // The delivery updates of an earlier connection are durable before this one goes on with the session.
     let settled_at = if session_present { lease.state.settled_at } else { CommitPoint::NOW };
     let commit_point = durable.map_or(CommitPoint::NOW, |durable| {
@@ -195,7 +195,7 @@ pub(crate) async fn refuse(shared: &BrokerState, mut lease: Lease, interrupted: 
 
 /// Applies the rights of a client that is back, perhaps through another listener. Publishers drop cached rights.
 fn rights_renewed(shared: &BrokerState, lease: &mut Lease, now: Instant) {
-    shared.router.invalidate();
+    shared.routing.router.invalidate();
     enforcement::judge(shared, lease, now);
 }
 
@@ -214,16 +214,16 @@ fn store_messages(lease: &Lease, durable: &Durable) {
 }
 
 /// Joins a client to the share group of `filter`, if that is one. Its remembered speed counts until more is known.
-pub(crate) fn joins(shared: &BrokerState, client: &Client, filter: &TopicFilter, now: Instant) {
+pub(crate) fn joins(routing: &Routing, client: &Client, filter: &TopicFilter, now: Instant) {
     if filter.is_shared()
         && !client.load.is_speed_known()
-        && let Some(processing_time) = shared.speeds.recall(&client.rights.principal(), filter, now)
+        && let Some(processing_time) = routing.speeds.recall(&client.rights.principal(), filter, now)
     {
         client.load.assume_speed(processing_time);
     }
 }
 
 /// Dispatches the backlogs of share groups after a member has begun to take messages, or has begun again.
-pub(crate) fn takes_messages(shared: &BrokerState, lease: &Lease, now: Instant) {
-    shared.router.serve(&lease.client.outbox, true, now, &mut Rng::new(lease.client.number));
+pub(crate) fn takes_messages(routing: &Routing, lease: &Lease, now: Instant) {
+    routing.router.serve(&lease.client.outbox, true, now, &mut Rng::new(lease.client.number));
 }

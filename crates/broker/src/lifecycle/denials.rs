@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-#[cfg(any(feature = "admin", test))]
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tenbin_codec::Text;
 
-use super::BrokerState;
+use super::state::Operations;
 use crate::auth::Rights;
 use crate::hooks::{Denial, Events};
 use crate::values::{Bound, Peer, Recent};
@@ -55,7 +53,6 @@ impl Denials {
     }
 
     /// Action, listener and count, in order.
-    #[cfg(any(feature = "admin", test))]
     pub(crate) fn all(&self) -> Vec<(Denied, Arc<str>, u64)> {
         let counts = self.counts();
         let row = |((action, listener), count): (&(Denied, Arc<str>), &u64)| (*action, Arc::clone(listener), *count);
@@ -63,13 +60,12 @@ impl Denials {
     }
 
     /// Number of the latest denials, and the time since the first of them; `None` = none for five minutes.
-    #[cfg(any(feature = "admin", test))]
     pub(crate) fn recent(&self, now: Instant) -> Option<(u64, Duration)> {
         self.counts().recent.at(now)
     }
 }
 
-impl BrokerState {
+impl Operations {
     /// Counts and logs an action of a connected client that rules denied. `topic`: its topic or filter; `told`: the client
     /// gets the reason.
     #[cold]
@@ -92,6 +88,10 @@ impl BrokerState {
     pub(super) fn count_denied(&self, action: Denied, rights: &Rights, topic: &dyn fmt::Display, now: Instant) {
         let who = rights.principal();
         self.denials.add(action, Arc::clone(&who.listener), now);
+        let user = who.identity.user.as_ref().map_or("anonymous", Text::as_str);
+        let (action_name, client, listener) = (action.name(), &who.client_id, &who.listener);
+        let told = format!("{action_name}: {client}, user {user}, at listener {listener}: {topic}");
+        self.chronicle.note("denied", &told);
         if self.hooks.has(Events::DENIED) {
             let (client_id, user, topic) = (&who.client_id, who.identity.user.as_ref(), topic.to_string());
             let denial = Denial { client_id, user, listener: &who.listener, action: action.name(), topic: &topic };

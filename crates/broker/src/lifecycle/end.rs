@@ -10,7 +10,7 @@ use tenbin_session::{Delivery, Session, SessionExpiry};
 use tokio::sync::oneshot;
 
 use super::wills::publish_due_will;
-use super::{BrokerState, enforcement};
+use super::{BrokerState, Operations, Routing, enforcement};
 use crate::durable::CommitPoint;
 use crate::durable::{Durable, Ended};
 use crate::hooks::Events;
@@ -45,17 +45,18 @@ pub(crate) async fn end(
     let waiting = leave(shared, &mut lease, end, now);
     let mut pauses = Pauses::default();
     for group in waiting {
-        shared.router.dispatch(group, now, &mut Rng::new(lease.client.number));
+        shared.routing.router.dispatch(group, now, &mut Rng::new(lease.client.number));
         pauses.rest().await;
     }
     if lease.client.load.learned_speed().is_some() {
-        lease.state.subscriptions.remembered_groups().for_each(|filter| leaves(shared, &lease.client, filter, now));
+        let groups = lease.state.subscriptions.remembered_groups();
+        groups.for_each(|filter| leaves(&shared.routing, &lease.client, filter, now));
     }
     let is_will_due = lease.state.will.as_ref().is_some_and(|pending| pending.due <= now);
     if is_will_due || is_over(&lease, now) && lease.state.subscriptions.len() > FEW {
         let client = Arc::clone(&lease.client);
         enforcement::release(shared, lease);
-        return Some(shared.long_ends.end(client));
+        return Some(shared.sessions.long_ends.end(client));
     }
     expire(shared, lease, now, &mut pauses).await;
     None
@@ -66,7 +67,8 @@ pub(crate) async fn end(
 /// The groups redeliver its messages to other members, and give it no more. Returns further groups with a backlog, which
 /// may wait for this client.
 fn leave(shared: &BrokerState, lease: &mut Lease, end: ConnectionEnd, now: Instant) -> Vec<NonZeroU64> {
-    shared.metrics.clients_connected.subtract(1);
+    let BrokerState { storage, routing, operations, .. } = shared;
+    operations.metrics.clients_connected.subtract(1);
     lease.state.retained_pages.connection_ended();
     lease.state.settled_at = end.settled_at;
     let (client, mut session) = (Arc::clone(&lease.client), end.session);
@@ -74,11 +76,11 @@ fn leave(shared: &BrokerState, lease: &mut Lease, end: ConnectionEnd, now: Insta
     // stay with the member that they were sent to [MQTT-4.8.2-4]. Messages that come back unsent are
     // resends [MQTT-4.4.0-1].
     let under_way = session.shared_in_flight().map(|delivery| delivery.share);
-    let Detached { redelivery, taken, waiting } = shared.router.detach(client.number, &client.outbox, under_way);
-    let mut orphans = shared.router.withdraw(&mut session);
+    let Detached { redelivery, taken, waiting } = routing.router.detach(client.number, &client.outbox, under_way);
+    let mut orphans = routing.router.withdraw(&mut session);
     take_back(shared, &client, orphans.iter().map(Booked::of).sum());
     orphans.extend(taken);
-    shared.router.keys_done(orphans.iter().filter_map(HeldKey::of), client.number);
+    routing.router.keys_done(orphans.iter().filter_map(HeldKey::of), client.number);
     redelivery.finish(orphans, now, &mut Rng::new(client.number));
     let ends_now = end.expiry == SessionExpiry::AtDisconnect;
     lease.state.left_at = Some(now);
@@ -104,7 +106,7 @@ fn leave(shared: &BrokerState, lease: &mut Lease, end: ConnectionEnd, now: Insta
         client.outbox.count_under_way(session.in_flight_bytes());
     }
     lease.state.session = Some(Box::new(session));
-    if let Some(durable) = &shared.durable {
+    if let Some(durable) = &storage.durable {
         durable.connection_ended(lease.on_disk(), end.expiry, is_restored, now);
     }
     waiting
@@ -114,7 +116,7 @@ fn leave(shared: &BrokerState, lease: &mut Lease, end: ConnectionEnd, now: Insta
 ///
 /// In-flight messages stay with the client, and so do messages that must follow them in order.
 pub(crate) fn hand_over(shared: &BrokerState, client: &Client, now: Instant) -> usize {
-    let redelivery = shared.router.begin_redelivery(client.number, &client.outbox);
+    let redelivery = shared.routing.router.begin_redelivery(client.number, &client.outbox);
     let waiting = client.outbox.withdraw_by(|queue| {
         let freed = redelivery.free(queue.iter(), shared.clock.nanos(now));
         move |delivery: &Delivery| freed.contains(delivery)
@@ -126,25 +128,25 @@ pub(crate) fn hand_over(shared: &BrokerState, client: &Client, now: Instant) -> 
     let rng = &mut Rng::new(client.number);
     redelivery.finish(waiting, now, rng);
     client.outbox.offer_backlogs(); // they may wait for this client
-    shared.router.serve(&client.outbox, true, now, rng);
+    shared.routing.router.serve(&client.outbox, true, now, rng);
     messages
 }
 
 /// Remembers the speed of a client that leaves the share group of `filter`, for good or for now.
 ///
 /// Does nothing for a filter of no group, and for a client that has shown no speed.
-pub(crate) fn leaves(shared: &BrokerState, client: &Client, filter: &TopicFilter, now: Instant) {
+pub(crate) fn leaves(routing: &Routing, client: &Client, filter: &TopicFilter, now: Instant) {
     if filter.is_shared()
         && let Some(processing_time) = client.load.learned_speed()
     {
-        shared.speeds.keep(&client.rights.principal(), filter, processing_time, now);
+        routing.speeds.keep(&client.rights.principal(), filter, processing_time, now);
     }
 }
 
 /// Publishes a due Will of a session without a connection, and ends the session if it has expired.
 pub(crate) async fn expire(shared: &BrokerState, mut lease: Lease, now: Instant, pauses: &mut Pauses) {
     if publish_due_will(shared, &mut lease, now) {
-        count_expired(shared, &lease);
+        count_expired(&shared.operations, &lease);
         finish(shared, lease, pauses).await;
     } else {
         put_down(shared, lease, now);
@@ -154,14 +156,14 @@ pub(crate) async fn expire(shared: &BrokerState, mut lease: Lease, now: Instant,
 /// Ends the session.
 pub(super) async fn finish(shared: &BrokerState, mut lease: Lease, pauses: &mut Pauses) {
     wipe(shared, &mut lease, pauses).await;
-    if let Some(durable) = &shared.durable {
+    if let Some(durable) = &shared.storage.durable {
         durable.will_over(&lease.client.id, &mut lease.state.kept_will);
     }
     lease.client.outbox.close();
     lease.state.counted = None;
     lease.state.ended = true;
     lease.state.charge = None;
-    shared.registry.remove(&lease.client);
+    shared.sessions.registry.remove(&lease.client);
 }
 
 /// Forgets subscriptions, messages in flight, and queued messages.
@@ -169,14 +171,14 @@ pub(super) async fn finish(shared: &BrokerState, mut lease: Lease, pauses: &mut 
 /// The session ends on disk first. Until its last subscription is gone, messages may still come for it. They end with
 /// its queue, which belongs to no session after a crash.
 pub(super) async fn wipe(shared: &BrokerState, lease: &mut Lease, pauses: &mut Pauses) {
-    if let Some(durable) = &shared.durable {
+    if let Some(durable) = &shared.storage.durable {
         durable.session_over(lease.on_disk());
     }
     let subscriptions = std::mem::take(&mut lease.state.subscriptions);
-    shared.metrics.subscriptions.subtract(subscriptions.len() as u64);
+    shared.operations.metrics.subscriptions.subtract(subscriptions.len() as u64);
     let mut filters = subscriptions.keys().peekable();
     while filters.peek().is_some() {
-        shared.router.unsubscribe_all(filters.by_ref().take(WIPED_TOGETHER), lease.client.number);
+        shared.routing.router.unsubscribe_all(filters.by_ref().take(WIPED_TOGETHER), lease.client.number);
         pauses.rest().await;
     }
     lease.state.suspended.clear();
@@ -184,25 +186,25 @@ pub(super) async fn wipe(shared: &BrokerState, lease: &mut Lease, pauses: &mut P
     let under_way = session.shared_in_flight();
     take_back(shared, &lease.client, under_way.map(|delivery| Booked::of_sent(&delivery)).sum());
     let held = session.shared_in_flight().filter_map(|delivery| HeldKey::of_sent(&delivery));
-    shared.router.keys_done(held, lease.client.number);
+    shared.routing.router.keys_done(held, lease.client.number);
     lease.state.retained_pages.clear();
     lease.state.has_unread = false;
     lease.state.partly_refused = None;
     lease.client.outbox.clear();
-    if let Some(durable) = &shared.durable {
-        forget_messages(shared, lease, &session, durable);
+    if let Some(durable) = &shared.storage.durable {
+        forget_messages(&shared.routing, lease, &session, durable);
     }
 }
 
 /// Removes the stored messages of a session. QoS 2 messages that share groups had sent to it go to no other member
 /// `[MQTT-4.8.2-5]`.
-fn forget_messages(shared: &BrokerState, lease: &Lease, session: &Session, durable: &Durable) {
+fn forget_messages(routing: &Routing, lease: &Lease, session: &Session, durable: &Durable) {
     if let Some(queue) = lease.client.outbox.stored() {
         durable.end_queue(Ended::Session, &queue);
     }
     let in_flight = session.stored_in_flight();
     let ended = Ended::Session;
-    durable.end(ended, in_flight.filter_map(|(stored, share)| shared.router.queue_of_group(share?)?.place_of(stored)));
+    durable.end(ended, in_flight.filter_map(|(stored, share)| routing.router.queue_of_group(share?)?.place_of(stored)));
 }
 
 /// Ends the bookings of shared messages that this member will not complete.
@@ -222,8 +224,8 @@ pub(crate) fn put_down(shared: &BrokerState, mut lease: Lease, now: Instant) {
     let client = Arc::clone(&lease.client);
     enforcement::release(shared, lease); // first, so that the visit finds the lease free
     match due {
-        Some(due) if due <= now => shared.long_ends.look_at(client),
-        Some(due) => shared.expiry.push(due, &client),
+        Some(due) if due <= now => shared.sessions.long_ends.look_at(client),
+        Some(due) => shared.sessions.expiry.push(due, &client),
         None => {}
     }
 }
@@ -234,12 +236,12 @@ pub(super) fn is_over(lease: &Lease, at: Instant) -> bool {
 }
 
 /// Counts an expired session, unless it ended with its connection.
-pub(super) fn count_expired(shared: &BrokerState, lease: &Lease) {
+pub(super) fn count_expired(operations: &Operations, lease: &Lease) {
     if lease.state.expires_at != lease.state.left_at {
         tracing::debug!(client = ?lease.client.id, "session expired");
-        shared.metrics.clients_expired.add(1);
-        if shared.hooks.has(Events::SESSION_EXPIRED) {
-            shared.hooks.tell(Events::SESSION_EXPIRED, |hooks| hooks.session_expired(&lease.client.id));
+        operations.metrics.clients_expired.add(1);
+        if operations.hooks.has(Events::SESSION_EXPIRED) {
+            operations.hooks.tell(Events::SESSION_EXPIRED, |hooks| hooks.session_expired(&lease.client.id));
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use tenbin_balancer::Rng;
 use tenbin_session::Delivery;
 
-use super::BrokerState;
+use super::{BrokerState, Routing};
 use crate::auth::{KnownRealm, Rights, Settings, Standing};
 use crate::lifecycle;
 use crate::outbox::Control;
@@ -21,9 +21,9 @@ use crate::router::HeldKey;
 ///
 /// Returns the realms if they have changed. The caller must store them, since that waits for the disk.
 pub(crate) fn apply(shared: &BrokerState, settings: Settings, and_then: impl FnOnce()) -> Option<Vec<KnownRealm>> {
-    let realms = shared.access.replace(settings);
+    let realms = shared.admission.access.replace(settings);
     // Routes follow the new rules from here on. Receivers must see that before newer messages.
-    shared.access.changed();
+    shared.admission.access.changed();
     and_then();
     changed(shared);
     realms
@@ -31,10 +31,10 @@ pub(crate) fn apply(shared: &BrokerState, settings: Settings, and_then: impl FnO
 
 /// Applies changed rules to every session.
 pub(crate) fn changed(shared: &BrokerState) {
-    shared.access.changed();
-    shared.router.invalidate();
+    shared.admission.access.changed();
+    shared.routing.router.invalidate();
     let mut clients = Vec::new();
-    shared.registry.for_each(|client| clients.push(Arc::clone(client)));
+    shared.sessions.registry.for_each(|client| clients.push(Arc::clone(client)));
     let mut unknown = 0_usize;
     for client in clients {
         match client.try_lease() {
@@ -54,7 +54,7 @@ pub(crate) fn changed(shared: &BrokerState) {
 ///
 /// Returns the validity of the session's identity.
 pub(crate) fn catch_up(shared: &BrokerState, lease: &mut Lease) -> Standing {
-    match lease.state.rights_epoch == shared.access.epoch() {
+    match lease.state.rights_epoch == shared.admission.access.epoch() {
         true => Standing::Current,
         false => judge(shared, lease, Instant::now()),
     }
@@ -64,12 +64,12 @@ pub(crate) fn catch_up(shared: &BrokerState, lease: &mut Lease) -> Standing {
 ///
 /// Returns the validity of the session's identity.
 pub(crate) fn judge(shared: &BrokerState, lease: &mut Lease, now: Instant) -> Standing {
-    lease.state.rights_epoch = shared.access.epoch();
+    lease.state.rights_epoch = shared.admission.access.epoch();
     let standing = lease.client.rights.standing();
     if standing == Standing::Revoked {
-        suspend(shared, lease);
+        suspend(&shared.routing, lease);
     } else {
-        review(shared, lease, false, now);
+        review(&shared.routing, lease, false, now);
     }
     standing
 }
@@ -81,7 +81,7 @@ pub(crate) fn release(shared: &BrokerState, mut lease: Lease) {
         let (client, seen) = (Arc::clone(&lease.client), lease.state.rights_epoch);
         drop(lease);
         // A change raises the epoch before it tries the lease: either it gets the lease, or this check sees the epoch.
-        if shared.access.epoch_after_release() == seen {
+        if shared.admission.access.epoch_after_release() == seen {
             return;
         }
         match client.try_lease() {
@@ -94,12 +94,12 @@ pub(crate) fn release(shared: &BrokerState, mut lease: Lease) {
 /// Stops new messages to the session of an unknown user, until the user is known again; queued messages stay.
 ///
 /// The session stays a disconnected member of its share groups, so messages of a group without other members stay too.
-fn suspend(shared: &BrokerState, lease: &mut Lease) {
+fn suspend(routing: &Routing, lease: &mut Lease) {
     let state = &mut *lease.state;
     let ordinary = state.subscriptions.keys().filter(|filter| !filter.is_shared());
     let new: Vec<_> = ordinary.filter(|filter| state.suspended.insert((*filter).clone())).collect();
     for some in new.chunks(CHANGED_TOGETHER) {
-        shared.router.unsubscribe_all(some.iter().copied(), lease.client.number);
+        routing.router.unsubscribe_all(some.iter().copied(), lease.client.number);
     }
 }
 
@@ -111,7 +111,7 @@ fn suspend(shared: &BrokerState, lease: &mut Lease) {
 /// messages itself and checks them with [`is_forbidden`].
 ///
 /// `is_reviewed`: the rights have not changed since the last review, so that only the queued messages are checked.
-pub(crate) fn review(shared: &BrokerState, lease: &mut Lease, is_reviewed: bool, now: Instant) {
+pub(crate) fn review(routing: &Routing, lease: &mut Lease, is_reviewed: bool, now: Instant) {
     let (client, state) = (Arc::clone(&lease.client), &mut *lease.state);
     let (mut lost, mut again) = (Vec::new(), Vec::new());
     let has_suspended = !state.suspended.is_empty();
@@ -125,14 +125,14 @@ pub(crate) fn review(shared: &BrokerState, lease: &mut Lease, is_reviewed: bool,
             again.push((filter, *grant));
         }
     }
-    let redelivery = shared.router.begin_redelivery(client.number, &client.outbox);
+    let redelivery = routing.router.begin_redelivery(client.number, &client.outbox);
     let redelivery = redelivery.and_leaving(lost.iter().copied());
     let receiver = client.receiver();
     for some in lost.chunks(CHANGED_TOGETHER) {
-        shared.router.suspend_all(some.iter().copied(), &receiver);
+        routing.router.suspend_all(some.iter().copied(), &receiver);
     }
     for some in again.chunks(CHANGED_TOGETHER) {
-        let mut edit = shared.router.edit();
+        let mut edit = routing.router.edit();
         some.iter().for_each(|(filter, grant)| edit.subscribe(filter, &receiver, *grant, now));
     }
     let (forbidden, withheld) = client.outbox.withhold(|delivery| is_forbidden(&client.rights, delivery));
@@ -140,9 +140,9 @@ pub(crate) fn review(shared: &BrokerState, lease: &mut Lease, is_reviewed: bool,
         tracing::info!(client = ?client.id, messages = withheld, "queued messages wait for the right to receive them");
     }
     let mut rng = Rng::new(client.number);
-    shared.router.keys_done(forbidden.iter().filter_map(HeldKey::of), client.number);
+    routing.router.keys_done(forbidden.iter().filter_map(HeldKey::of), client.number);
     redelivery.finish(forbidden, now, &mut rng);
-    shared.router.connected(again.into_iter().map(|(filter, _)| filter), now, &mut rng);
+    routing.router.connected(again.into_iter().map(|(filter, _)| filter), now, &mut rng);
 }
 
 /// Subscriptions in one change of the index, while other tasks wait for it.

@@ -14,10 +14,10 @@ pub(crate) struct ExpiryQueue {
     earlier: Notify,
 }
 
-type Heap = BinaryHeap<Reverse<Entry>>;
+type Heap = BinaryHeap<Reverse<ExpiryEntry>>;
 
 #[derive(Debug)]
-struct Entry {
+struct ExpiryEntry {
     at: Instant,
     /// Weak, so that it does not keep a session alive that has ended otherwise.
     client: Weak<Client>,
@@ -31,7 +31,7 @@ impl ExpiryQueue {
         if heap.len() >= COMPACT_FROM && heap.len() == heap.capacity() {
             heap.retain(|Reverse(entry)| entry.client.strong_count() > 0);
         }
-        heap.push(Reverse(Entry { at, client: Arc::downgrade(client) }));
+        heap.push(Reverse(ExpiryEntry { at, client: Arc::downgrade(client) }));
         drop(heap);
         if is_first {
             self.earlier.notify_one();
@@ -62,21 +62,21 @@ impl ExpiryQueue {
     }
 }
 
-impl PartialEq for Entry {
+impl PartialEq for ExpiryEntry {
     fn eq(&self, other: &Self) -> bool {
         self.at == other.at
     }
 }
 
-impl Eq for Entry {}
+impl Eq for ExpiryEntry {}
 
-impl PartialOrd for Entry {
+impl PartialOrd for ExpiryEntry {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Entry {
+impl Ord for ExpiryEntry {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.at.cmp(&other.at)
     }

@@ -15,7 +15,7 @@ use tenbin_codec::{
 };
 use tenbin_session::Delivery;
 
-use super::BrokerState;
+use super::{BrokerState, Routing};
 use crate::durable::Ended;
 use crate::hooks::{self, Received};
 use crate::outbox::{Batch, Booked, Taken};
@@ -54,7 +54,7 @@ impl Inbox {
         let mut retained = RetainedPages::default();
         receiver.load.connected(shared.clock.nanos(now));
         receiver.outbox.attach(u32::MAX, None);
-        shared.router.subscribe(&filter, &receiver, grant, now);
+        shared.routing.router.subscribe(&filter, &receiver, grant, now);
         if !filter.is_shared() {
             retained.begin(&filter, grant);
         }
@@ -65,15 +65,15 @@ impl Inbox {
             retained,
             page: VecDeque::new(),
             open: None,
-            stopped: Box::pin(shared.when_stopped()),
+            stopped: Box::pin(shared.operations.stopped()),
         };
-        inbox.takes_messages(shared, true, now);
+        inbox.takes_messages(&shared.routing, true, now);
         inbox
     }
 
     /// Dispatches the backlog of the subscription's share group. `begins`: from now on.
-    fn takes_messages(&mut self, shared: &BrokerState, begins: bool, now: Instant) {
-        shared.router.serve(&self.receiver.outbox, begins, now, &mut Rng::new(self.receiver.number));
+    fn takes_messages(&mut self, routing: &Routing, begins: bool, now: Instant) {
+        routing.router.serve(&self.receiver.outbox, begins, now, &mut Rng::new(self.receiver.number));
     }
 
     /// Ends the message that the program has taken last.
@@ -87,14 +87,14 @@ impl Inbox {
         } else {
             self.receiver.load.written(booked.messages, booked.bytes, false, at);
         }
-        shared.router.keys_done(held_key, self.receiver.number);
-        self.may_begin(shared, now);
+        shared.routing.router.keys_done(held_key, self.receiver.number);
+        self.may_begin(&shared.routing, now);
     }
 
     /// Takes messages that waited until the program had fewer.
-    fn may_begin(&mut self, shared: &BrokerState, now: Instant) {
+    fn may_begin(&mut self, routing: &Routing, now: Instant) {
         if self.receiver.outbox.may_have_backlogs() {
-            self.takes_messages(shared, true, now);
+            self.takes_messages(routing, true, now);
         }
     }
 
@@ -102,30 +102,30 @@ impl Inbox {
     fn give(&mut self, shared: &BrokerState, delivery: Delivery, now: Instant) -> Option<Received> {
         let booked = Booked::of(&delivery);
         let held_key = HeldKey::of(&delivery);
-        if let Some((stored, durable)) = delivery.stored.zip(shared.durable.as_ref()) {
-            let queue = delivery.share.and_then(|group| shared.router.queue_of_group(group));
+        if let Some((stored, durable)) = delivery.stored.zip(shared.storage.durable.as_ref()) {
+            let queue = delivery.share.and_then(|group| shared.routing.router.queue_of_group(group));
             durable.end(Ended::Delivered, queue.and_then(|queue| queue.place_of(stored)));
         }
         if delivery.is_expired(now) {
-            shared.metrics.dropped_expired.add(1);
+            shared.operations.metrics.dropped_expired.add(1);
             booked.take_back(&self.receiver.load, shared.clock.nanos(now));
-            shared.router.keys_done(held_key, self.receiver.number);
-            self.may_begin(shared, now);
+            shared.routing.router.keys_done(held_key, self.receiver.number);
+            self.may_begin(&shared.routing, now);
             return None;
         }
         if !booked.is_nothing() {
             let is_acknowledged = delivery.qos.is_acknowledged();
             self.open = Some(OpenMessage { booked, held_key, taken_at: now, is_acknowledged });
         }
-        shared.metrics.messages_sent.add_one(delivery.qos);
+        shared.operations.metrics.messages_sent.add_one(delivery.qos);
         Some(Received { retained: delivery.retain && delivery.share.is_none(), message: message(&delivery, now)? })
     }
 
     /// Takes the next retained message.
-    fn next_retained(&mut self, shared: &BrokerState, now: Instant) -> Option<Delivery> {
+    fn next_retained(&mut self, routing: &Routing, now: Instant) -> Option<Delivery> {
         if self.page.is_empty() && !self.retained.is_empty() {
             let mut page = Vec::new();
-            self.retained.take(&shared.router, usize::MAX, PAGE_BYTES, now, &mut page, |_| true);
+            self.retained.take(&routing.router, usize::MAX, PAGE_BYTES, now, &mut page, |_| true);
             self.page.extend(page);
         }
         self.page.pop_front()
@@ -134,7 +134,7 @@ impl Inbox {
 
 impl hooks::Inbox for Inbox {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Received>> {
-        let Some(shared) = self.shared.upgrade().filter(|shared| !shared.is_stopping()) else {
+        let Some(shared) = self.shared.upgrade().filter(|shared| !shared.operations.is_stopping()) else {
             return Poll::Ready(None);
         };
         if self.stopped.as_mut().poll(context).is_ready() {
@@ -143,7 +143,7 @@ impl hooks::Inbox for Inbox {
         let now = Instant::now();
         self.complete(&shared, now);
         loop {
-            let next = match self.next_retained(&shared, now) {
+            let next = match self.next_retained(&shared.routing, now) {
                 Some(retained) => Some(retained),
                 None if !self.retained.is_empty() => continue, // a page without messages
                 None => None,
@@ -162,7 +162,7 @@ impl hooks::Inbox for Inbox {
                 Poll::Ready(Taken::Deliveries) => {}
             }
             if self.receiver.outbox.take_room_again() {
-                self.takes_messages(&shared, false, now);
+                self.takes_messages(&shared.routing, false, now);
             }
             // There are no runs, since the queue takes no ready-made packets.
             let taken = std::mem::take(batch.singles()).into_iter();
@@ -181,12 +181,12 @@ impl Drop for Inbox {
         let now = Instant::now();
         self.complete(&shared, now);
         let Receiver { number, outbox, .. } = &self.receiver;
-        let Detached { redelivery, taken, waiting } = shared.router.detach(*number, outbox, std::iter::empty());
+        let Detached { redelivery, taken, waiting } = shared.routing.router.detach(*number, outbox, std::iter::empty());
         let rng = &mut Rng::new(*number);
-        shared.router.keys_done(taken.iter().filter_map(HeldKey::of), *number);
+        shared.routing.router.keys_done(taken.iter().filter_map(HeldKey::of), *number);
         redelivery.finish(taken, now, rng);
-        waiting.into_iter().for_each(|group| shared.router.dispatch(group, now, rng));
-        shared.router.unsubscribe(&self.filter, *number);
+        waiting.into_iter().for_each(|group| shared.routing.router.dispatch(group, now, rng));
+        shared.routing.router.unsubscribe(&self.filter, *number);
         outbox.close();
     }
 }

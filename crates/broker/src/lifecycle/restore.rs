@@ -20,20 +20,20 @@ pub(crate) fn restore(shared: &BrokerState, durable: &Durable) -> Result<(), Sto
     let listeners = shared.config.all_listeners().map(|listener| listener.name()).collect();
     let mut start = Start { shared, listeners, now: restoring.now(), sessions: 0, unknown: 0 };
     let expired = restoring.sessions(|session| start.session(session))?;
-    shared.metrics.clients_expired.add(expired as u64);
+    shared.operations.metrics.clients_expired.add(expired as u64);
     if start.unknown > 0 {
         let sessions = start.unknown;
         tracing::warn!(sessions, "sessions of users or listeners that are not configured stay until they expire");
     }
-    shared.router.stand(|| durable.groups_without_rule());
-    let mut known = shared.router.restore_waiting(durable);
-    shared.router.tell_dormant();
-    shared.registry.for_each(|client| known.extend(client.outbox.stored().map(|queue| queue.id())));
+    shared.routing.router.stand(|| durable.groups_without_rule());
+    let mut known = shared.routing.router.restore_waiting(durable);
+    shared.routing.router.tell_dormant();
+    shared.sessions.registry.for_each(|client| known.extend(client.outbox.stored().map(|queue| queue.id())));
     let (waiting, dropped) = restoring.drop_unknown(&known);
-    shared.metrics.dropped_offline.add(dropped);
-    let retained = restoring.retained(|publication| shared.router.restore_retained(publication, start.now))?;
+    shared.operations.metrics.dropped_offline.add(dropped);
+    let retained = restoring.retained(|publication| shared.routing.router.restore_retained(publication, start.now))?;
     let speeds = restoring.speeds(shared.config.remembered_speeds().time)?;
-    shared.speeds.restore(speeds, start.now);
+    shared.routing.speeds.restore(speeds, start.now);
     let wills = restoring.wills()?;
     let wills_found = wills.len();
     // No error is possible any more.
@@ -64,7 +64,7 @@ impl Start<'_> {
         let RestoredSession { owner, address, on_disk, subscriptions, queue, waiting, session, refused, expires_at } =
             session;
         let principal = self.principal(owner);
-        let is_known = self.shared.access.standing(&principal) != Standing::Revoked;
+        let is_known = self.shared.admission.access.standing(&principal) != Standing::Revoked;
         if !is_known {
             self.note_unknown(&principal);
         }
@@ -72,11 +72,11 @@ impl Start<'_> {
         let shared = self.shared;
         let client_id = &principal.client_id;
         let new = |number| shared.new_client(&principal, number, self.now);
-        let client = shared.registry.restore(client_id, new);
+        let client = shared.sessions.registry.restore(client_id, new);
         let mut lease = client.try_lease().expect("nobody else knows of it yet");
         let state = &mut *lease.state;
         state.established = true;
-        let account = shared.memory.account_of(&principal.identity, address);
+        let account = shared.storage.memory.account_of(&principal.identity, address);
         state.charge = Some(account.charge_always(Kind::Sessions, session_bytes(client_id.len(), true)));
         client.outbox.charge_to(&account);
         let mut partly_refused = PartlyRefused::default();
@@ -87,11 +87,11 @@ impl Start<'_> {
         state.session = Some(Box::new(session));
         state.has_unread = true;
         client.outbox.restore(queue, waiting);
-        state.rights_epoch = shared.access.epoch();
+        state.rights_epoch = shared.admission.access.epoch();
         state.durable = Some(Box::new(on_disk));
-        state.counted = address.and_then(|address| shared.address_quota.restore(address));
+        state.counted = address.and_then(|address| shared.sessions.address_quota.restore(address));
         state.expires_at = expires_at;
-        shared.metrics.subscriptions.add(subscriptions.len() as u64);
+        shared.operations.metrics.subscriptions.add(subscriptions.len() as u64);
         for (filter, grant) in subscriptions {
             state.subscriptions.restore(&filter, grant, &account);
             // Share groups keep members whose user is unknown, for messages in their queues: see `enforcement`.
@@ -99,10 +99,10 @@ impl Start<'_> {
             let is_allowed = || !is_shared || client.rights.check_subscription(&filter).is_ok();
             let is_routed = if is_known { is_allowed() } else { is_shared };
             if is_routed {
-                shared.router.subscribe(&filter, &client.receiver(), grant, self.now);
+                shared.routing.router.subscribe(&filter, &client.receiver(), grant, self.now);
                 continue;
             }
-            shared.router.suspend_all(std::iter::once(&filter), &client.receiver()); // nothing, but for a share group
+            shared.routing.router.suspend_all(std::iter::once(&filter), &client.receiver()); // nothing, but for a share group
             state.suspended.insert(filter);
         }
         state.subscriptions.set_away(true);
@@ -110,7 +110,7 @@ impl Start<'_> {
     }
 
     fn principal(&self, before: Principal) -> Principal {
-        self.shared.access.owner_now(&self.listeners, before)
+        self.shared.admission.access.owner_now(&self.listeners, before)
     }
 
     /// Logs the first session whose user or listener is not configured, and counts all of them. They stay.
@@ -130,13 +130,13 @@ impl Start<'_> {
         let shared = self.shared;
         let client_id = &will.owner.client_id;
         let waits = will.due.filter(|&due| will.is_last && due > self.now);
-        let client = shared.registry.find(client_id);
+        let client = shared.sessions.registry.find(client_id);
         if let Some((client, due)) = client.as_ref().zip(waits) {
             let mut lease = client.try_lease().expect("nobody else knows of it yet");
             restoring.will_waits(&will, due);
             let account = client.outbox.account();
             let account =
-                account.unwrap_or_else(|| shared.memory.account_of(&client.rights.principal().identity, None));
+                account.unwrap_or_else(|| shared.storage.memory.account_of(&client.rights.principal().identity, None));
             lease.state.kept_will = Some(will.number);
             let will = ChargedWill::restored(will.will, &account);
             lease.state.will = Some(Box::new(PendingWill { will, due }));
@@ -144,9 +144,9 @@ impl Start<'_> {
             return;
         }
         // Without a session there is no delay. [MQTT-3.1.3-9]
-        match shared.leadership.holds() {
+        match shared.operations.leadership.holds() {
             true => publish(shared, will, self.now),
-            false => shared.leadership.add_due_will(will),
+            false => shared.operations.leadership.add_due_will(will),
         }
     }
 }
@@ -155,15 +155,15 @@ impl Start<'_> {
 pub(super) fn publish(shared: &BrokerState, will: RestoredWill, now: Instant) {
     let RestoredWill { owner, will, number, .. } = will;
     let client_id = owner.client_id.clone();
-    let commit_point = match shared.registry.find(&client_id) {
+    let commit_point = match shared.sessions.registry.find(&client_id) {
         Some(client) => super::publish_will(shared, &client, will, now),
         None => {
             let listeners: Vec<_> = shared.config.all_listeners().map(|listener| listener.name()).collect();
-            let client: Client = shared.new_client(&shared.access.owner_now(&listeners, owner), 0, now);
+            let client: Client = shared.new_client(&shared.admission.access.owner_now(&listeners, owner), 0, now);
             super::publish_will(shared, &client, will, now)
         }
     };
-    if let Some(durable) = &shared.durable {
+    if let Some(durable) = &shared.storage.durable {
         durable.will_published(&client_id, number, commit_point);
     }
 }

@@ -10,7 +10,7 @@ use super::end::{is_over, put_down};
 use crate::durable::CommitPoint;
 use crate::hooks::{self, Events, Verdict};
 use crate::registry::{ChargedWill, Client, Lease};
-use crate::router::Publisher;
+use crate::router::{Collector, Publisher};
 
 /// Publishes a due Will of a session without a connection. Returns whether the session is over and has to be ended.
 pub(crate) fn look_at(shared: &BrokerState, mut lease: Lease, now: Instant) -> bool {
@@ -33,39 +33,41 @@ pub(super) fn publish_due_will(shared: &BrokerState, lease: &mut Lease, now: Ins
 /// Publishes the Will of a session. Its record on disk goes once the published message is durable.
 pub(super) fn publish_kept_will(shared: &BrokerState, lease: &mut Lease, will: ChargedWill, now: Instant) {
     let commit_point = publish_will(shared, &lease.client, will.will, now);
-    if let Some((durable, number)) = shared.durable.as_ref().zip(lease.state.kept_will.take()) {
+    if let Some((durable, number)) = shared.storage.durable.as_ref().zip(lease.state.kept_will.take()) {
         durable.will_published(&lease.client.id, number, commit_point);
     }
 }
 
 /// Publishes a Will if its client still has the right to. Returns the commit point of the message.
 pub(crate) fn publish_will(shared: &BrokerState, client: &Client, will: Will, now: Instant) -> CommitPoint {
+    let BrokerState { routing, operations, .. } = shared;
     if let Err(reason) = client.rights.check_will(&will.topic) {
         tracing::warn!(client = ?client.id, topic = ?will.topic, reason, "Will dropped");
-        shared.count_denied(Denied::Will, &client.rights, &will.topic, now);
-        shared.metrics.unseen_wills.add(1);
+        operations.count_denied(Denied::Will, &client.rights, &will.topic, now);
+        operations.metrics.unseen_wills.add(1);
         return CommitPoint::NOW;
     }
     let mut will = hooks::Publication::of_will(will); // [MQTT-3.1.2-14], [MQTT-3.1.2-15]
-    let asks_hooks = shared.hooks.has(Events::WILL);
-    if asks_hooks && shared.hooks.ask(Events::WILL, |hooks| hooks.will(&client.id, &mut will)) != Verdict::Go {
+    let asks_hooks = operations.hooks.has(Events::WILL);
+    if asks_hooks && operations.hooks.ask(Events::WILL, |hooks| hooks.will(&client.id, &mut will)) != Verdict::Go {
         tracing::debug!(client = ?client.id, topic = ?will.topic, "Will dropped by a hook");
         return CommitPoint::NOW;
     }
     let publication = will.into_routed(now);
-    if asks_hooks && let Err(reason) = shared.check_own(&publication) {
+    if asks_hooks && let Err(reason) = routing.checks.own(&publication) {
         tracing::warn!(client = ?client.id, topic = ?publication.topic, %reason, "Will dropped: a hook has made it illegal");
         return CommitPoint::NOW;
     }
-    let mut publisher = Publisher::new(&shared.router, client.number, &client.id);
-    let published = publisher.publish(&shared.router, &publication, shared.clock.moment(now));
-    let flushed = publisher.flush(&shared.router, now);
+    let mut publisher = Publisher::new(&routing.router, client.number, &client.id);
+    let mut collector = Collector::new();
+    let published = publisher.publish(&routing.router, &mut collector, &publication, shared.clock.moment(now));
+    let flushed = publisher.flush(&routing.router, &mut collector, now);
     let is_refused = published.reason.is_error() || !flushed.refused.is_empty();
-    shared.metrics.unseen_wills.add(u64::from(is_refused));
+    operations.metrics.unseen_wills.add(u64::from(is_refused));
     tracing::debug!(topic = ?publication.topic, reason = %published.reason, "will published");
-    if shared.hooks.has(Events::WILL_SENT) {
+    if operations.hooks.has(Events::WILL_SENT) {
         let (will, receivers) = (hooks::Publication::of(&publication), published.reached(&flushed.refused));
-        shared.hooks.tell(Events::WILL_SENT, |hooks| hooks.will_sent(&client.id, &will, receivers));
+        operations.hooks.tell(Events::WILL_SENT, |hooks| hooks.will_sent(&client.id, &will, receivers));
     }
     flushed.commit_point
 }

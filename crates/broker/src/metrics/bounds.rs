@@ -1,9 +1,5 @@
-use std::sync::Mutex;
-#[cfg(feature = "admin")]
-use std::sync::PoisonError;
-#[cfg(feature = "admin")]
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::Counter;
 use crate::values::{Bound, Recent};
@@ -31,13 +27,11 @@ impl Bounds {
     }
 
     /// Each bound with its number of hits since the start.
-    #[cfg(feature = "admin")]
     pub(crate) fn all(&self) -> impl Iterator<Item = (Bound, u64)> {
         Bound::ALL.into_iter().zip(&self.0).map(|(bound, hits)| (bound, hits.total.get()))
     }
 
     /// Bounds that were hit in the last five minutes: the number, and the time since the first of these hits.
-    #[cfg(feature = "admin")]
     pub(crate) fn recent(&self, now: Instant) -> impl Iterator<Item = (Bound, u64, Duration)> {
         Bound::ALL.into_iter().zip(&self.0).filter_map(move |(bound, hits)| {
             let recent = *hits.recent.lock().unwrap_or_else(PoisonError::into_inner);

@@ -30,7 +30,6 @@ impl Timings {
     }
 
     /// Visits the logins of each source and result.
-    #[cfg(feature = "admin")]
     pub(crate) fn each_login(&self, mut visit: impl FnMut(&str, &str, &Histogram)) {
         let logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
         logins.iter().for_each(|((source, result), histogram)| visit(source, result, histogram));
@@ -45,14 +44,12 @@ impl Histogram {
     }
 
     /// Counts by upper bound in seconds; the last bound is infinite.
-    #[cfg(feature = "admin")]
     pub(crate) fn counts(&self) -> impl Iterator<Item = (f64, u64)> {
         let bounds = BOUNDS.iter().map(Duration::as_secs_f64).chain([f64::INFINITY]);
         bounds.zip(self.counts.iter().map(|count| count.load(Ordering::Relaxed)))
     }
 
     /// Sum of all times in seconds.
-    #[cfg(feature = "admin")]
     pub(crate) fn sum(&self) -> f64 {
         self.nanos.load(Ordering::Relaxed) as f64 / 1e9
     }
@@ -85,7 +82,7 @@ const BOUNDS: [Duration; 18] = {
     ]
 };
 
-#[cfg(all(test, feature = "admin"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

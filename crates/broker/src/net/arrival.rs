@@ -97,7 +97,7 @@ impl Arrival {
         is_our_fault: impl Fn() -> bool,
         context: &mut Context<'_>,
     ) -> bool {
-        let timeout = core.shared.config.packet_timeout();
+        let timeout = core.open.shared.config.packet_timeout();
         loop {
             let partial = self.partial(core);
             if partial.deadline.as_mut().poll(context).is_pending() {
@@ -133,12 +133,12 @@ impl Arrival {
     pub(super) fn migrated(&mut self, core: &Core) {
         if let Some(partial) = &mut self.0 {
             partial.retry = None;
-            partial.deadline = Box::pin(tokio::time::sleep(core.shared.config.packet_timeout()));
+            partial.deadline = Box::pin(tokio::time::sleep(core.open.shared.config.packet_timeout()));
         }
     }
 
     fn partial(&mut self, core: &Core) -> &mut Partial {
-        self.0.get_or_insert_with(|| Box::new(Partial::new(core.shared.config.packet_timeout())))
+        self.0.get_or_insert_with(|| Box::new(Partial::new(core.open.shared.config.packet_timeout())))
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::transport::Transport;
 use crate::auth::{Answer, AuthFuture, AuthRequest, Exchange, Identity, LoginRefusal, Peer};
-use crate::lifecycle::BrokerState;
+use crate::lifecycle::{Admission, BrokerState};
 use crate::memory::OverLimit;
 use crate::values::Bound;
 
@@ -42,7 +42,7 @@ pub(super) struct Login {
 
 impl Login {
     /// Logs the refusal and counts it for the address. Other programs read the line: its fields and their order stay.
-    pub(super) fn refused(&self, shared: &BrokerState, refusal: &LoginRefusal) {
+    pub(super) fn refused(&self, admission: &Admission, refusal: &LoginRefusal) {
         let Self { peer, client_id, user, listener } = self;
         let LoginRefusal { reason, source, cause, user: other } = refusal;
         let user = other.as_ref().or(user.as_ref()).map_or("", Text::as_str);
@@ -52,7 +52,7 @@ impl Login {
         );
         // Other reasons say nothing of the credentials.
         if [ReasonCode::BadUserNameOrPassword, ReasonCode::NotAuthorized].contains(reason) {
-            shared.admission.failed(peer.address(), std::time::Instant::now());
+            admission.addresses.failed(peer.address(), std::time::Instant::now());
         }
     }
 }
@@ -75,11 +75,11 @@ pub(super) async fn authenticate<S: Stream>(
     deadline: Instant,
 ) -> Result<Authenticated, Refusal> {
     let (listener, mut time) = (Arc::clone(&request.listener), Duration::ZERO);
-    let authenticated = exchange(shared, transport, decoder, connect, request, deadline, &mut time).await;
-    let Some(timings) = shared.metrics.timings() else { return authenticated };
+    let authenticated = exchange(&shared.admission, transport, decoder, connect, request, deadline, &mut time).await;
+    let Some(timings) = shared.operations.metrics.timings() else { return authenticated };
     match &authenticated {
         Ok(Authenticated { identity, .. }) => {
-            timings.login(&shared.access.source_of(&listener, identity), "accepted", time);
+            timings.login(&shared.admission.access.source_of(&listener, identity), "accepted", time);
         }
         Err(Refusal { login: Some(login), .. }) => {
             let source = if login.source.is_empty() { &"none".into() } else { &login.source };
@@ -92,7 +92,7 @@ pub(super) async fn authenticate<S: Stream>(
 
 /// Asks the authenticator, and the client if need be. Adds the time of the answers to `time`.
 async fn exchange<S: Stream>(
-    shared: &BrokerState,
+    admission: &Admission,
     transport: &mut Transport<S>,
     decoder: &mut Decoder,
     connect: &Connect,
@@ -102,9 +102,9 @@ async fn exchange<S: Stream>(
 ) -> Result<Authenticated, Refusal> {
     let (method, address) = (request.method.clone(), request.origin.peer.address());
     let keep_alive = (connect.keep_alive > 0).then(|| Duration::from_secs(u64::from(connect.keep_alive)) * 3 / 2);
-    let answer = shared.access.authenticator().authenticate(request);
+    let answer = admission.access.authenticator().authenticate(request);
     let asked_at = Instant::now();
-    let answer = answered(shared, answer, transport, address, deadline).await;
+    let answer = answered(admission, answer, transport, address, deadline).await;
     *time += asked_at.elapsed();
     let mut answer = answer?;
     loop {
@@ -116,7 +116,7 @@ async fn exchange<S: Stream>(
                 let data = timeout_at(received, next_auth(transport, decoder, &method)).await;
                 let data = data.map_err(|_| Refusal::SILENT)??;
                 let asked_at = Instant::now();
-                let next = answered(shared, exchange.step(data), transport, address, deadline).await;
+                let next = answered(admission, exchange.step(data), transport, address, deadline).await;
                 *time += asked_at.elapsed();
                 answer = next?;
             }
@@ -139,9 +139,9 @@ fn put_auth(auth: Auth, connect: &Connect, out: &mut WriteBuffer) -> Result<(), 
 /// Waits for the authenticator while the client is connected.
 ///
 /// Ends if the connection breaks. Also ends if the client has closed its side, once too many clients of its address
-/// have: see [`BrokerState::half_closed`].
+/// have: see `half_closed` of the admission.
 async fn answered<S: Stream>(
-    shared: &BrokerState,
+    admission: &Admission,
     answer: AuthFuture<'_>,
     transport: &mut Transport<S>,
     address: IpAddr,
@@ -151,7 +151,9 @@ async fn answered<S: Stream>(
         if transport.closed_early().await.is_err() {
             return Refusal::SILENT;
         }
-        let Ok(_place) = shared.half_closed.count(address, None) else { return ReasonCode::ServerBusy.into() };
+        let Ok(_place) = admission.half_closed.count(address, None) else {
+            return ReasonCode::ServerBusy.into();
+        };
         std::future::pending().await
     };
     tokio::select! {

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -17,13 +16,14 @@ use super::end::End;
 use super::hooked::{Hooked, client_of};
 use super::output::Output;
 use super::reason_strings::reason_string;
+use super::references::References;
 use super::stream::Stream;
 use super::tcp_state::Ends;
 use crate::auth::{Principal, Suspect};
 use crate::hooks::HookSet;
 use crate::lifecycle::BrokerState;
 use crate::memory::ConnectedClient;
-use crate::registry::Lease;
+use crate::registry::{Lease, Place};
 use crate::router::HeldKey;
 use crate::values::{Bound, Origin, Peer};
 
@@ -31,7 +31,8 @@ use crate::values::{Bound, Origin, Peer};
 ///
 /// The parts' methods take it as an argument. So each part has its own fields to itself, and the compiler checks that.
 pub(super) struct Core {
-    pub(super) shared: OpenConnection,
+    /// With the broker.
+    pub(super) open: OpenConnection,
     pub(super) lease: Lease,
     /// Protocol state.
     pub(super) connection: Connection,
@@ -53,13 +54,13 @@ pub(super) enum MustEnd {
 /// An open connection of this broker. Dropping it updates the counts, however its task ends.
 #[derive(Debug)]
 pub(super) struct OpenConnection {
-    shared: Arc<BrokerState>,
+    pub(super) shared: Arc<BrokerState>,
     pub(super) peer: Peer,
     /// Whether it counts in the bounds of its peer's address.
     is_counted: bool,
     /// Whether it has a socket, which is a file descriptor.
     has_socket: bool,
-    /// Whether the socket is that of a relay, which reads ahead of its client.
+    /// Whether the socket leads to a relay, which reads ahead of its client.
     is_relayed: bool,
     /// Its place among the clients that have not logged in; `None` once it has, or without a socket.
     pending: Option<Box<PendingPeer>>,
@@ -72,29 +73,29 @@ impl OpenConnection {
     /// do not hold for a proxy. `has_socket`: it needs a file descriptor.
     pub(super) fn admitted(shared: &Arc<BrokerState>, peer: Peer, is_counted: bool, has_socket: bool) -> Option<Self> {
         let (now, address) = (Instant::now(), peer.address());
-        let open = shared.connections.fetch_add(1, Ordering::Relaxed);
-        let sockets = open.saturating_sub(shared.connections_in_memory.load(Ordering::Relaxed));
+        let open = shared.admission.connections.fetch_add(1, Ordering::Relaxed);
+        let sockets = open.saturating_sub(shared.admission.connections_in_memory.load(Ordering::Relaxed));
         // Gateways bound their clients themselves, which take no room of others.
-        let is_full = |ending| has_socket && sockets >= shared.connections_maximum.saturating_add(ending);
-        let room = if is_full(ENDING_MAX) || shared.is_stopping() {
+        let is_full = |ending| has_socket && sockets >= shared.admission.connections_maximum.saturating_add(ending);
+        let room = if is_full(ENDING_MAX) || shared.operations.is_stopping() {
             Err(Bound::Connections)
         } else {
             take_room(shared, address, is_counted, is_full(0), now)
         };
         let Err(bound) = room else {
-            shared.metrics.connections_opened.add(1);
+            shared.operations.metrics.connections_opened.add(1);
             if !has_socket {
-                shared.connections_in_memory.fetch_add(1, Ordering::Relaxed);
+                shared.admission.connections_in_memory.fetch_add(1, Ordering::Relaxed);
             }
             // A peer without a socket would free none.
-            let pending = has_socket.then(|| Box::new(shared.pending.enter(address, now)));
+            let pending = has_socket.then(|| Box::new(shared.admission.pending.enter(address, now)));
             let shared = Arc::clone(shared);
             return Some(Self { shared, peer, is_counted, has_socket, is_relayed: false, pending, passage: None });
         };
-        shared.connections.fetch_sub(1, Ordering::Relaxed);
-        shared.metrics.connections_refused.add(1);
-        if !shared.is_stopping() {
-            shared.metrics.bounds.hit(bound, 1, now);
+        shared.admission.connections.fetch_sub(1, Ordering::Relaxed);
+        shared.operations.metrics.connections_refused.add(1);
+        if !shared.operations.is_stopping() {
+            shared.operations.metrics.bounds.hit(bound, 1, now);
             tracing::info!(%peer, limit = bound.key(), "connection refused: limit reached");
         }
         None
@@ -102,7 +103,8 @@ impl OpenConnection {
 
     /// Waits until the connection has to end before its client has logged in: for a newer one, or with the broker.
     pub(super) fn must_end(&self) -> impl Future<Output = MustEnd> + Send + use<> {
-        let (stopped, evicted) = (self.shared.when_stopped(), self.pending.as_ref().map(|pending| pending.evicted()));
+        let (stopped, evicted) =
+            (self.shared.operations.stopped(), self.pending.as_ref().map(|pending| pending.evicted()));
         async move {
             let evicted = async {
                 match evicted {
@@ -117,14 +119,9 @@ impl OpenConnection {
         }
     }
 
-    /// Waits until the broker is deposed.
-    pub(super) fn when_deposed(&self) -> impl Future<Output = ()> + Send + use<> {
-        Arc::clone(&self.shared).when_deposed()
-    }
-
     /// Counts and logs that the connection makes room for a newer one.
     pub(super) fn makes_room(&self) {
-        self.shared.metrics.connections_refused.add(1);
+        self.shared.operations.metrics.connections_refused.add(1);
         tracing::info!(
             peer = %self.peer,
             "connection closed before its login, for another one: connections.maximum or the bound of its address is reached"
@@ -146,9 +143,9 @@ impl OpenConnection {
             return Ok(());
         }
         if enter_address(&self.shared, peer.address(), now) == Entered::Refused {
-            self.shared.metrics.connections_refused.add(1);
+            self.shared.operations.metrics.connections_refused.add(1);
             let bound = bound_of_address(peer.address());
-            self.shared.metrics.bounds.hit(bound, 1, now);
+            self.shared.operations.metrics.bounds.hit(bound, 1, now);
             let error = format!("too many connections of {peer}: {}", bound.key());
             return Err(io::Error::new(io::ErrorKind::QuotaExceeded, error));
         }
@@ -176,9 +173,32 @@ impl OpenConnection {
         Ok(())
     }
 
+    /// Notes that the relay takes messages by reference. The relay has passed its connection on already.
+    pub(super) fn take_references(&mut self) {
+        if let Some(passage) = &mut self.passage {
+            passage.references = Some(References::default());
+        }
+    }
+
+    /// Where the connection of a client is that may be sent to another node.
+    pub(super) fn place(&self) -> Place {
+        let has_door = self.passage.as_ref().is_some_and(|passage| passage.has_door());
+        match self.references() {
+            Some(_) => Place::AtFollower,
+            None if has_door || !self.has_socket => Place::Stays,
+            None => Place::MayMove,
+        }
+    }
+
+    /// Present if the relay takes messages by reference.
+    #[inline]
+    pub(super) fn references(&self) -> Option<&References> {
+        self.passage.as_ref()?.references.as_ref()
+    }
+
     fn leave(&self, now: Instant) {
         if self.is_counted {
-            self.shared.admission.leave(self.peer.address(), now);
+            self.shared.admission.addresses.leave(self.peer.address(), now);
         }
     }
 
@@ -232,15 +252,15 @@ fn take_room(
     let entered = if is_counted { enter_address(shared, address, now) } else { Entered::WithinBound };
     match entered {
         Entered::Refused => Err(bound_of_address(address)),
-        Entered::WithinBound if is_full && !shared.pending.evict_for(address, now) => {
+        Entered::WithinBound if is_full && !shared.admission.pending.evict_for(address, now) => {
             if is_counted {
-                shared.admission.leave(address, now);
+                shared.admission.addresses.leave(address, now);
             }
             Err(Bound::Connections)
         }
         Entered::WithinBound | Entered::InPlaceOfAnother => {
             if entered == Entered::WithinBound && is_full {
-                shared.metrics.bounds.hit(Bound::Connections, 1, now);
+                shared.operations.metrics.bounds.hit(Bound::Connections, 1, now);
             }
             Ok(())
         }
@@ -259,13 +279,13 @@ enum Entered {
 
 /// Counts a connection for its address. Evicts a peer only for a connection that is counted.
 fn enter_address(shared: &BrokerState, address: IpAddr, now: Instant) -> Entered {
-    let admission = &shared.admission;
+    let admission = &shared.admission.addresses;
     if admission.enter(address, now) {
         Entered::WithinBound
     } else if !admission.enter_beyond(ENDING_MAX as u32, address, now) {
         Entered::Refused
-    } else if shared.pending.evict_of(address, now) {
-        shared.metrics.bounds.hit(bound_of_address(address), 1, now);
+    } else if shared.admission.pending.evict_of(address, now) {
+        shared.operations.metrics.bounds.hit(bound_of_address(address), 1, now);
         Entered::InPlaceOfAnother
     } else {
         admission.leave(address, now);
@@ -281,22 +301,14 @@ fn bound_of_address(address: IpAddr) -> Bound {
 /// Connections beyond a bound, in whose favour others are about to end.
 const ENDING_MAX: usize = 64;
 
-impl Deref for OpenConnection {
-    type Target = BrokerState;
-
-    fn deref(&self) -> &BrokerState {
-        &self.shared
-    }
-}
-
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        self.shared.admission.connections.fetch_sub(1, Ordering::Relaxed);
         if !self.has_socket {
-            self.shared.connections_in_memory.fetch_sub(1, Ordering::Relaxed);
+            self.shared.admission.connections_in_memory.fetch_sub(1, Ordering::Relaxed);
         }
         self.leave(Instant::now());
-        self.shared.metrics.connections_closed.add(1);
+        self.shared.operations.metrics.connections_closed.add(1);
     }
 }
 
@@ -306,7 +318,7 @@ impl Core {
     /// In-flight messages are bounded by the same number of bytes as the queue. Those that wait for the right to receive
     /// them must not stop others, so that they do not count.
     pub(super) fn quota(&self) -> usize {
-        let maximum = self.shared.config.queue_bytes_maximum();
+        let maximum = self.open.shared.config.queue_bytes_maximum();
         let in_flight_full = self.connection.session().in_flight_bytes() >= maximum;
         if in_flight_full && !self.has_room_beside_held(maximum) { 0 } else { self.connection.send_quota().into() }
     }
@@ -319,7 +331,7 @@ impl Core {
     /// Whether rights have changed, and the connection has not taken them over.
     #[inline]
     pub(super) fn has_stale_rights(&self) -> bool {
-        self.lease.state.rights_epoch != self.shared.access.epoch()
+        self.lease.state.rights_epoch != self.open.shared.admission.access.epoch()
     }
 
     /// Whether hooks look at messages from the client one by one. Asked for a run of plain messages, not for each.
@@ -348,15 +360,15 @@ impl Core {
     /// Takes over the traces of operators that concern the client. They show packets behind the `shown` first bytes of
     /// the output.
     pub(super) fn take_traces(&mut self, shown: u64) {
-        let traced = self.shared.traces.of(&self.lease.client.id);
+        let traced = self.open.shared.operations.traces.of(&self.lease.client.id);
         if traced.is_none() && self.hooks.is_none() {
             return;
         }
-        let client = || client_of(&self.lease, self.shared.peer, self.connection.version());
+        let client = || client_of(&self.lease, self.open.peer, self.connection.version());
         let hooks = self.hooks.get_or_insert_with(|| {
             // A hook of another broker may have panicked on this thread.
             HookSet::forget_panic();
-            Hooked::for_traces(&self.shared.hooks, client())
+            Hooked::for_traces(&self.open.shared.operations.hooks, client())
         });
         hooks.trace(traced, shown);
     }
@@ -396,12 +408,12 @@ impl Core {
     #[cold]
     fn serve_backlogs(&self, now: Instant) {
         let client = &self.lease.client;
-        self.shared.router.serve(&client.outbox, true, now, &mut Rng::new(client.number));
+        self.open.shared.routing.router.serve(&client.outbox, true, now, &mut Rng::new(client.number));
     }
 
     /// Releases the ordering key of a message that will not be acknowledged any more.
     pub(super) fn keys_done(&self, held_key: Option<HeldKey>) {
-        self.shared.router.keys_done(held_key, self.lease.client.number);
+        self.open.shared.routing.router.keys_done(held_key, self.lease.client.number);
     }
 }
 

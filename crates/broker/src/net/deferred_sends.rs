@@ -14,10 +14,11 @@ use std::task::Context;
 use std::time::Instant;
 
 use tenbin_codec::{PacketId, QoS, WriteBuffer};
-use tenbin_session::{Delivery, Sent};
+use tenbin_session::{Delivery, Sent, Stored};
 
 use super::core::Core;
 use super::output::OUT_FULL;
+use super::references;
 use crate::durable::{CommitPoint, Durable, Ended, Location, Outcomes, Place, StoredQueue};
 
 /// Delivery updates and deferred packets of one connection with messages on disk.
@@ -72,7 +73,7 @@ impl DeferredSends {
     }
 
     /// Ends a stored message.
-    pub(super) fn end(&mut self, cause: Ended, core: &Core, stored: NonZeroU64, share: Option<NonZeroU64>) {
+    pub(super) fn end(&mut self, cause: Ended, core: &Core, stored: Stored, share: Option<NonZeroU64>) {
         if let Some(place) = self.place_of(core, stored, share) {
             self.outcomes.end(cause, place);
         }
@@ -83,7 +84,7 @@ impl DeferredSends {
         &mut self,
         core: &mut Core,
         packet_id: PacketId,
-        stored: NonZeroU64,
+        stored: Stored,
         share: Option<NonZeroU64>,
         now: Instant,
     ) {
@@ -112,7 +113,7 @@ impl DeferredSends {
 
     #[cold]
     fn settle_now(&mut self, core: &Core) -> CommitPoint {
-        let Some(durable) = &core.shared.durable else { return CommitPoint::NOW };
+        let Some(durable) = &core.open.shared.storage.durable else { return CommitPoint::NOW };
         self.outcomes.are_waited_for |= !self.next_steps.is_empty();
         let commit_point = durable.settle(&mut self.outcomes);
         self.last = commit_point;
@@ -135,17 +136,25 @@ impl DeferredSends {
         if is_exactly_once && core.connection.send_quota() == 0 {
             return Sent::Blocked(delivery);
         }
-        let is_in_group = matches!(Location::of(stored), Location::Group(_));
+        let is_in_group = matches!(stored.location(), Location::Group(_));
         let mut goes_to = None;
         if is_exactly_once
             && is_in_group
-            && let Some((durable, own)) = core.shared.durable.as_ref().zip(core.lease.client.outbox.keeps_in())
+            && let Some((durable, own)) =
+                core.open.shared.storage.durable.as_ref().zip(core.lease.client.outbox.keeps_in())
         {
             goes_to = durable.own_place(&own, &mut delivery); // the message stays with this session [MQTT-4.8.2-4]
         }
         let goes_aside = is_exactly_once || self.has_to_follow(core);
         let out = if goes_aside { &mut self.aside } else { &mut *core.out };
-        let sent = core.connection.send(delivery, now, out);
+        let sent = if delivery.template.is_external() {
+            debug_assert!(core.open.references().is_some(), "no relay would take the reference");
+            let sent = references::send(&mut core.connection, delivery, now, out);
+            core.open.shared.operations.metrics.messages_by_reference.add(u64::from(matches!(sent, Sent::Written(_))));
+            sent
+        } else {
+            core.connection.send(delivery, now, out)
+        };
         match sent {
             // Another member may get it if it is not acknowledged.
             Sent::Written(Some(_)) if is_in_group && !is_exactly_once => {}
@@ -217,13 +226,13 @@ impl DeferredSends {
     }
 
     /// Log position of a stored message; `None` if its queue is gone.
-    fn place_of(&mut self, core: &Core, stored: NonZeroU64, share: Option<NonZeroU64>) -> Option<Place> {
-        if !matches!(Location::of(stored), Location::Group(_)) {
+    fn place_of(&mut self, core: &Core, stored: Stored, share: Option<NonZeroU64>) -> Option<Place> {
+        if !matches!(stored.location(), Location::Group(_)) {
             return core.lease.client.outbox.stored()?.place_of(stored);
         }
         let share = share?;
         let known = self.group.take().filter(|(number, _)| *number == share);
-        let (_, queue) = known.unwrap_or_else(|| (share, core.shared.router.queue_of_group(share)));
+        let (_, queue) = known.unwrap_or_else(|| (share, core.open.shared.routing.router.queue_of_group(share)));
         let place = queue.as_ref().and_then(|queue| queue.place_of(stored));
         self.group = Some((share, queue));
         place

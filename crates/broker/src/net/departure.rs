@@ -23,7 +23,7 @@ impl Departure {
 
     /// Stores the Will and the session with the present rights of the client. Returns the commit point.
     pub(super) fn store(&self, core: &mut Core) -> CommitPoint {
-        let Some(durable) = core.shared.durable.clone() else { return CommitPoint::NOW };
+        let Some(durable) = core.open.shared.storage.durable.clone() else { return CommitPoint::NOW };
         let will = self.will.as_deref().map(|charged| &charged.will);
         durable.keep_connection(core.lease.on_disk(), self.session_expiry, will)
     }
@@ -35,7 +35,7 @@ impl Departure {
             if self.session_expiry == SessionExpiry::AtDisconnect && seconds > 0 {
                 return End::Violation(Violation::SessionExpiryRaised);
             }
-            let maximum = core.shared.capabilities.session_expiry_maximum.seconds();
+            let maximum = core.open.shared.sessions.capabilities.session_expiry_maximum.seconds();
             self.session_expiry = SessionExpiry::from_seconds(seconds.min(maximum));
         }
         End::Disconnect(disconnect.reason)

@@ -11,14 +11,15 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::connection::{self, AcceptedSocket};
 use super::core::{MustEnd, OpenConnection};
 use super::listener;
-use super::proxy::{Proxy, Told};
+use super::proxy::{Preamble, Proxy};
+use super::references::References;
 use super::stream::Stream;
 use super::tls::Tls;
 use super::tls_error::TlsError;
@@ -50,6 +51,8 @@ pub(super) struct Passage {
     door: Option<Arc<Door>>,
     /// That of [`Tls`] when the client's certificate was last verified.
     generation: u64,
+    /// Present if the relay takes messages by reference.
+    pub(super) references: Option<References>,
 }
 
 /// A connection did not pass a stage, which has closed it.
@@ -71,6 +74,17 @@ impl Doors {
             Door::load(&name, listener).transpose().map(|door| Ok((name, door?)))
         });
         doors.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// What operators are to be warned of, a line each.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let of_door = |(name, door): (&Arc<str>, &Door)| {
+            let warnings = door.tls_warnings().into_iter();
+            warnings.map(|warning| format!("listener {name}: {warning}")).collect::<Vec<_>>()
+        };
+        let mut warnings: Vec<_> = self.0.iter().flat_map(of_door).collect();
+        warnings.sort();
+        warnings
     }
 
     /// Door of the listener `name`.
@@ -101,14 +115,13 @@ impl Door {
         self.tls.as_ref().map(|tls| tls.watch(Arc::clone(shared)))
     }
 
-    /// What operators are to be warned of: newer files that cannot be used, or an old revocation list.
-    #[cfg(feature = "admin")]
+    /// What operators are to be warned of: newer files that cannot be used, an old revocation list, or a certificate that is
+    /// not valid.
     pub(crate) fn tls_warnings(&self) -> Vec<String> {
         self.tls.as_ref().map(Tls::warnings).unwrap_or_default()
     }
 
     /// Notes that a reload could not use newer certificates.
-    #[cfg(feature = "admin")]
     pub(crate) fn tls_failed(&self, error: &TlsError) {
         if let Some(tls) = &self.tls {
             tls.failed(error);
@@ -116,7 +129,6 @@ impl Door {
     }
 
     /// Name and end of each certificate of the broker, in seconds since 1970.
-    #[cfg(feature = "admin")]
     pub(crate) fn certificate_ends(&self) -> Vec<(Box<str>, i64)> {
         self.tls.as_ref().map(Tls::certificate_ends).unwrap_or_default()
     }
@@ -160,7 +172,7 @@ impl Door {
                     stream.begin(open.peer);
                     let deadline = Instant::now() + shared.config.connect_timeout();
                     let door = Arc::clone(&self);
-                    tokio::spawn(door.admit(open, stream, Arc::clone(&name), runtime.clone(), deadline));
+                    tokio::spawn(door.admit(open, Wire::Tcp(stream), Arc::clone(&name), runtime.clone(), deadline));
                 }
                 Err(error) => listener::failed(&error).await,
             }
@@ -176,7 +188,7 @@ impl Door {
     pub(super) async fn admit(
         self: Arc<Self>,
         mut open: OpenConnection,
-        stream: TcpStream,
+        stream: Wire,
         listener: Arc<str>,
         runtime: Handle,
         deadline: Instant,
@@ -195,7 +207,7 @@ impl Door {
         };
         match passed {
             Ok((stream, origin)) => {
-                open.come_through(Passage { origin, door: Some(self), generation });
+                open.come_through(Passage { origin, door: Some(self), generation, references: None });
                 serve(open, stream, listener, deadline, &runtime);
             }
             Err(refused) => log(&open, &listener, &refused),
@@ -206,30 +218,30 @@ impl Door {
     async fn pass(
         &self,
         open: &mut OpenConnection,
-        mut stream: TcpStream,
+        mut stream: Wire,
         deadline: Instant,
     ) -> Result<(Wire, Origin), Refused> {
         let mut origin = open.origin(&stream);
         let proxies = self.proxy.as_ref();
-        let told = match proxies {
+        let preamble = match proxies {
             Some(proxies) => proxies.pass(open, &mut stream, &mut origin, deadline).await?,
-            None => Told::Nothing,
+            None => Preamble::None,
         };
         let wire = match (&self.tls, &self.upgrade) {
-            (None, None) => Wire::Tcp(stream),
+            (None, None) => stream,
             (None, Some(upgrade)) => upgrade.pass(open, stream, &mut origin, proxies, deadline).await?,
             #[cfg(feature = "tls")]
             (Some(tls), None) => Wire::Tls(tls.pass(open, stream, &mut origin, deadline).await?),
             #[cfg(feature = "tls")]
             (Some(tls), Some(upgrade)) => {
-                let stream = tls.pass(open, stream, &mut origin, deadline).await?;
+                let stream = Wire::Tls(tls.pass(open, stream, &mut origin, deadline).await?);
                 upgrade.pass(open, stream, &mut origin, proxies, deadline).await?
             }
             #[cfg(not(feature = "tls"))]
             (Some(tls), _) => match *tls {},
         };
         // Not before: the upgrade of a proxy may tell a client.
-        if told == Told::Nothing {
+        if preamble == Preamble::None {
             open.belongs_to(origin.peer).map_err(|error| Refused { stage: "connection", error })?;
         }
         origin.transport = wire.protocol();
@@ -240,7 +252,12 @@ impl Door {
 impl Passage {
     /// Passage of a client that a gateway or a relay has let in.
     pub(super) fn without_door(origin: Origin) -> Self {
-        Self { origin, door: None, generation: 0 }
+        Self { origin, door: None, generation: 0, references: None }
+    }
+
+    /// Whether the client came through a door of this node.
+    pub(super) fn has_door(&self) -> bool {
+        self.door.is_some()
     }
 
     /// Whether the client's certificate still counts, if it has one.
@@ -262,9 +279,10 @@ pub(super) async fn in_time<T>(deadline: Instant, work: impl Future<Output = io:
 }
 
 pub(super) fn serve(open: OpenConnection, stream: Wire, listener: Arc<str>, deadline: Instant, runtime: &Handle) {
-    let home = open.threads.as_ref().map(Threads::place);
-    let runtime = home.zip(open.threads.as_ref()).map_or(runtime, |(home, threads)| threads.runtime(home)).clone();
-    let socket = AcceptedSocket { shared: open, stream, listener, home, is_elsewhere: true, deadline };
+    let threads = open.shared.operations.threads.as_ref();
+    let home = threads.map(Threads::place);
+    let runtime = home.zip(threads).map_or(runtime, |(home, threads)| threads.runtime(home)).clone();
+    let socket = AcceptedSocket { open, stream, listener, home, is_elsewhere: true, deadline };
     runtime.spawn(connection::serve(Box::new(socket)));
 }
 
@@ -276,7 +294,7 @@ pub(super) fn log(open: &OpenConnection, listener: &str, refused: &Refused) {
             tracing::debug!(%peer, listener, %error, "closed before the end of the {stage}");
         }
         io::ErrorKind::TimedOut => {
-            let timeout = open.config.connect_timeout();
+            let timeout = open.shared.config.connect_timeout();
             tracing::info!(%peer, listener, ?timeout, "no {stage} in time");
         }
         _ => tracing::info!(%peer, listener, %error, "{stage} failed"),

@@ -100,8 +100,9 @@ impl Filters {
         let all = vec![ReasonCode::Success; subscribe.subscriptions.len()];
         expect_to_answer(core, &suback(subscribe.packet_id, all))?;
         let is_kept = core.lease.state.durable.is_some();
-        let is_disk_behind = is_kept && core.shared.durable.as_ref().is_some_and(|durable| durable.is_congested());
-        if let Some(concurrency) = concurrency_in(&subscribe.user_properties, core.shared.peer) {
+        let is_disk_behind =
+            is_kept && core.open.shared.storage.durable.as_ref().is_some_and(|durable| durable.is_congested());
+        if let Some(concurrency) = concurrency_in(&subscribe.user_properties, core.open.peer) {
             core.lease.client.load.set_concurrency(concurrency.get());
         }
         if self.is_bridge {
@@ -110,7 +111,7 @@ impl Filters {
                 options.no_local = !filter.is_shared(); // [MQTT-3.8.3-4]
             }
         }
-        let weight = weight_in(&subscribe.user_properties, core.shared.peer).unwrap_or(weight);
+        let weight = weight_in(&subscribe.user_properties, core.open.peer).unwrap_or(weight);
         let subscribing = Subscribing { packet: subscribe, weight, is_disk_behind };
         self.begin(core, gate, Request::Subscribe(subscribing), now)
     }
@@ -199,7 +200,7 @@ impl Filters {
                 Request::Subscribe(subscribing) => {
                     let asked = subscribing.packet.subscriptions[begin..end].iter();
                     let filters = asked.map(|subscription| &subscription.filter);
-                    core.shared.router.connected(filters, now, &mut Rng::new(core.lease.client.number));
+                    core.open.shared.routing.router.connected(filters, now, &mut Rng::new(core.lease.client.number));
                 }
                 // Its messages of the groups that it left are with others.
                 Request::Unsubscribe(_) => core.may_begin(now),
@@ -228,8 +229,8 @@ fn subscribe_some(
         None => Vec::new(),
     };
     let &mut Subscribing { packet: ref subscribe, weight, is_disk_behind } = subscribing;
-    let limits = core.shared.config.subscription_limits();
-    let qos_maximum = core.shared.capabilities.maximum_qos;
+    let limits = core.open.shared.config.subscription_limits();
+    let qos_maximum = core.open.shared.sessions.capabilities.maximum_qos;
     let taken = &subscribe.subscriptions[range.clone()];
     let verdicts = taken.iter().enumerate().map(|(place, Subscription { filter, .. })| match judge(core, filter) {
         Ok(()) if is_disk_behind => Err((ReasonCode::QuotaExceeded, Cause::Disk)),
@@ -256,7 +257,7 @@ fn subscribe_some(
         let asked = hooked.get(place).and_then(|hooked| hooked.asked.as_ref());
         let is_new_member = filter.is_shared() && known.is_none();
         let may_be_routed = !is_new_member || {
-            let edit = edit.get_or_insert_with(|| core.shared.router.edit());
+            let edit = edit.get_or_insert_with(|| core.open.shared.routing.router.edit());
             edit.may_subscribe(filter, &core.lease.client.outbox)
         };
         let taken = match may_be_routed {
@@ -270,8 +271,8 @@ fn subscribe_some(
         }
         // An unchanged subscription changes no routes.
         if state.suspended.remove(filter) || known != Some(grant) {
-            lifecycle::joins(&core.shared, &core.lease.client, filter, now);
-            let edit = edit.get_or_insert_with(|| core.shared.router.edit());
+            lifecycle::joins(&core.open.shared.routing, &core.lease.client, filter, now);
+            let edit = edit.get_or_insert_with(|| core.open.shared.routing.router.edit());
             edit.subscribe(filter, &core.lease.client.receiver(), grant, now);
             added += u64::from(known.is_none());
             if let Some(session) = &state.durable {
@@ -288,7 +289,7 @@ fn subscribe_some(
         });
     }
     drop(edit);
-    core.shared.metrics.subscriptions.add(added);
+    core.open.shared.operations.metrics.subscriptions.add(added);
     if !refused.is_empty() {
         note_refused(core, refused, now);
     }
@@ -341,7 +342,7 @@ fn ask_hooks(hooks: &Hooked, subscriptions: &mut [Subscription]) -> Vec<HookedSu
 
 /// Whether the client may subscribe to this filter.
 fn judge(core: &Core, filter: &TopicFilter) -> Result<(), (ReasonCode, Cause)> {
-    let (config, capabilities) = (&core.shared.config, &core.shared.capabilities);
+    let (config, capabilities) = (&core.open.shared.config, &core.open.shared.sessions.capabilities);
     if filter.as_bytes().len() > config.topic_bytes_maximum() {
         return Err((ReasonCode::TopicFilterInvalid, Cause::Limit(Bound::TopicBytes)));
     }
@@ -358,7 +359,7 @@ fn judge(core: &Core, filter: &TopicFilter) -> Result<(), (ReasonCode, Cause)> {
     let rights = &core.lease.client.rights;
     rights.check_subscription(filter).map_err(|reason| {
         let told = core.connection.version().is_v5();
-        core.shared.note_denied(Denied::Subscribe, core.shared.peer, rights, filter, told);
+        core.open.shared.operations.note_denied(Denied::Subscribe, core.open.peer, rights, filter, told);
         (reason, Cause::Acl)
     })
 }
@@ -384,7 +385,7 @@ fn unsubscribe_some(
     let groups = filters.iter().enumerate().filter(|(place, filter)| refusal(*place).is_none() && is_left(filter));
     let groups = groups.map(|(_, filter)| filter);
     // Before leaving: messages published in between must not overtake redelivered messages.
-    let redelivery = core.shared.router.begin_leaving(client.number, groups);
+    let redelivery = core.open.shared.routing.router.begin_leaving(client.number, groups);
     let mut removed = 0;
     let mut edit = None;
     for (place, filter) in filters.iter().enumerate() {
@@ -399,9 +400,9 @@ fn unsubscribe_some(
         if let Some(session) = &core.lease.state.durable {
             changes.unsubscribed(session, filter);
         }
-        lifecycle::leaves(&core.shared, &client, filter, now);
+        lifecycle::leaves(&core.open.shared.routing, &client, filter, now);
         core.lease.state.suspended.remove(filter);
-        let edit = edit.get_or_insert_with(|| core.shared.router.edit());
+        let edit = edit.get_or_insert_with(|| core.open.shared.routing.router.edit());
         edit.unsubscribe(filter, client.number);
         core.lease.state.retained_pages.cancel(filter);
         removed += 1;
@@ -414,9 +415,9 @@ fn unsubscribe_some(
         false => client.outbox.withdraw(|delivery| delivery.share.is_some_and(|group| left.contains(&group))),
     };
     // Messages in flight keep their keys until they are acknowledged.
-    core.shared.router.keys_done(waiting.iter().filter_map(HeldKey::of), client.number);
+    core.open.shared.routing.router.keys_done(waiting.iter().filter_map(HeldKey::of), client.number);
     redelivery.finish(waiting, now, &mut Rng::new(client.number));
-    core.shared.metrics.subscriptions.subtract(removed);
+    core.open.shared.operations.metrics.subscriptions.subtract(removed);
     if let Some(hooks) = &core.hooks {
         filters.iter().zip(&reasons[first..]).for_each(|(filter, reason)| hooks.unsubscribed(filter, *reason));
     }
@@ -444,7 +445,7 @@ fn replaced(
 ///
 /// Even without a change it covers earlier ones: a previous connection may have ended before its own were durable.
 fn keep(core: &Core, changes: &Changes) -> CommitPoint {
-    match &core.shared.durable {
+    match &core.open.shared.storage.durable {
         Some(durable) if core.lease.state.durable.is_some() => {
             durable.make(changes);
             durable.all()

@@ -38,7 +38,7 @@ impl DurabilityGate {
         let deferred = self.acks.as_ref().map(|acks| &acks.acks);
         let is_held = self.acks.as_ref().is_some_and(|acks| acks.is_held());
         if deferred.is_none() && commit_point == CommitPoint::NOW
-            || !is_held && CommitQueue::may_pass(deferred, commit_point, core.shared.durable.as_deref())
+            || !is_held && CommitQueue::may_pass(deferred, commit_point, core.open.shared.storage.durable.as_deref())
         {
             core.acknowledge(ack, reason, now);
         } else {
@@ -55,7 +55,7 @@ impl DurabilityGate {
         now: Instant,
     ) -> Result<(), End> {
         let deferred = self.acks.as_ref().map(|acks| acks.answers());
-        if CommitQueue::may_pass(deferred, commit_point, core.shared.durable.as_deref()) {
+        if CommitQueue::may_pass(deferred, commit_point, core.open.shared.storage.durable.as_deref()) {
             return core.answer(packet, now);
         }
         self.acks().defer_answer(commit_point, packet);
@@ -161,7 +161,7 @@ impl DurabilityGate {
 
     fn waits_now(&self, core: &Core) -> bool {
         self.sends.as_ref().is_some_and(|sends| sends.are_too_many())
-            || self.acks.as_ref().is_some_and(|acks| acks.are_too_many(core.shared.durable.as_deref()))
+            || self.acks.as_ref().is_some_and(|acks| acks.are_too_many(core.open.shared.storage.durable.as_deref()))
     }
 
     /// Writes packets that are durable and registers for the rest; returns whether it wrote any.
@@ -171,7 +171,7 @@ impl DurabilityGate {
     }
 
     fn release_now(&mut self, core: &mut Core, context: &mut Context<'_>) -> bool {
-        let durable = core.shared.durable.as_ref().map(Arc::clone);
+        let durable = core.open.shared.storage.durable.as_ref().map(Arc::clone);
         let mut is_released = false;
         if let Some(acks) = &mut self.acks {
             is_released = acks.release(core, durable.as_ref(), context);
@@ -186,7 +186,7 @@ impl DurabilityGate {
     /// Wakes the task when more messages may be sent. Deferred answers have registered in [`DurabilityGate::release`].
     #[inline]
     pub(super) fn register(&self, core: &Core, context: &mut Context<'_>) {
-        if let Some((sends, durable)) = self.sends.as_ref().zip(core.shared.durable.as_ref()) {
+        if let Some((sends, durable)) = self.sends.as_ref().zip(core.open.shared.storage.durable.as_ref()) {
             sends.register(durable, context);
         }
     }

@@ -5,11 +5,11 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::BytesMut;
+use bytes::{Buf as _, BytesMut};
 use rustc_hash::FxHashMap;
 use tenbin_codec::{
-    Decoded, Decoder, Packet, PacketId, PacketType, ProtocolVersion, QoS, ReasonCode, TopicFilter, TopicName,
-    WriteBuffer,
+    Decoded, Decoder, ExternalScanner, Packet, PacketId, PacketType, ProtocolVersion, QoS, ReasonCode, Scanned,
+    TopicFilter, TopicName, WriteBuffer,
 };
 use tenbin_session::{Connection, Delivery, Sent, Session};
 
@@ -124,7 +124,15 @@ impl Hooked {
         let mut input = BytesMut::from(&out.to_bytes()[at..]);
         let mut decoder = Decoder::client(self.client.version, u32::MAX);
         let mut before = input.len();
-        while let Ok(Decoded::Packet(packet)) = decoder.decode(&mut input) {
+        loop {
+            // A message by reference, from before the trace.
+            while let [0, ..] = input[..]
+                && let Ok(Scanned::External(used, _)) = ExternalScanner::default().scan(&input)
+            {
+                input.advance(used);
+                before = input.len();
+            }
+            let Ok(Decoded::Packet(packet)) = decoder.decode(&mut input) else { return };
             let bytes = std::mem::replace(&mut before, input.len()) - input.len();
             let topic = alias_of(&packet).and_then(|alias| connection.sent_alias(alias));
             let topic = topic.and_then(|topic| TopicName::try_from(std::str::from_utf8(topic).ok()?).ok());

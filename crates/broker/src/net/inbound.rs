@@ -135,7 +135,7 @@ impl Inbound {
     pub(super) fn count_publication(&mut self, core: &Core, now: Instant) -> bool {
         let pauses = self.throttle.count(now);
         if pauses {
-            core.shared.metrics.publishers_paused.add(1);
+            core.open.shared.operations.metrics.publishers_paused.add(1);
         }
         pauses
     }
@@ -158,7 +158,8 @@ impl Inbound {
     /// tells whether it is the disk's fault.
     #[inline]
     pub(super) fn is_overdue(&mut self, core: &Core, disk_waits: impl Fn() -> bool, context: &mut Context<'_>) -> bool {
-        let has_paused = || core.shared.leadership.has_paused_within(core.shared.config.packet_timeout());
+        let has_paused =
+            || core.open.shared.operations.leadership.has_paused_within(core.open.shared.config.packet_timeout());
         let is_our_fault = || disk_waits() || self.throttle.is_paused() || has_paused();
         (self.arrival.is_watching() || !self.buffer.is_empty())
             && !self.has_more()

@@ -4,9 +4,10 @@ use tenbin_balancer::{Acknowledged, MemberLoad};
 
 use crate::durable::CommitPoint;
 use crate::metrics::PerQoS;
+use crate::router::Collector;
 use crate::values::Moment;
 
-/// A batch: all whole packets received, while they are applied.
+/// A batch: all whole packets received, while they are applied. No await: see [`Collector`].
 pub(super) struct InputBatch {
     pub(super) now: Moment,
     /// Messages so far, by QoS.
@@ -23,6 +24,8 @@ pub(super) struct InputBatch {
     pub(super) asks_round_trip: bool,
     /// Commit point before which the batch's messages must not be acknowledged.
     commit_point: CommitPoint,
+    /// Deliveries of the batch's messages.
+    pub(super) collector: Collector,
     /// Total bytes of the messages to acknowledge.
     bytes: u32,
 }
@@ -38,6 +41,7 @@ impl InputBatch {
             may_begin: false,
             asks_round_trip: false,
             commit_point: CommitPoint::NOW,
+            collector: Collector::new(),
             bytes: 0,
         }
     }

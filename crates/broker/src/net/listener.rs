@@ -35,7 +35,7 @@ pub(crate) async fn run(shared: Arc<BrokerState>, acceptor: Acceptor, name: Arc<
 async fn accept(shared: &Arc<BrokerState>, listener: &TcpListener, name: &Arc<str>) {
     match listener.accept().await {
         Ok((stream, peer)) => {
-            let home = shared.threads.as_ref().map(Threads::place);
+            let home = shared.operations.threads.as_ref().map(Threads::place);
             serve(shared, stream, peer.into(), name, home);
         }
         Err(error) => failed(&error).await,
@@ -46,7 +46,7 @@ async fn accept_local(shared: &Arc<BrokerState>, listener: &UnixListener, name: 
     let accepted = listener.accept().await;
     match accepted.and_then(|(stream, _)| Ok((stream.peer_cred()?.uid(), stream))) {
         Ok((uid, stream)) => {
-            let home = shared.threads.as_ref().map(Threads::place);
+            let home = shared.operations.threads.as_ref().map(Threads::place);
             serve(shared, Wire::Unix(stream), Peer::Local { uid }, name, home);
         }
         Err(error) => failed(&error).await,
@@ -76,7 +76,7 @@ pub(crate) fn serve_from_gateway(
             None => return tracing::warn!(%peer, %listener, "certificate of a client cannot be read"),
         },
     };
-    let home = shared.threads.as_ref().map(Threads::place);
+    let home = shared.operations.threads.as_ref().map(Threads::place);
     let _there = main.enter();
     // The address of a datagram may be forged: it must not use up the room of TCP clients.
     let has_socket = stream.protocol() != TransportProtocol::MqttSn;
@@ -107,10 +107,10 @@ fn serve_admitted<S: Stream>(open: OpenConnection, stream: S, peer: Peer, listen
     stream.begin(peer);
     let listener = Arc::clone(listener);
     let is_elsewhere = home.is_some_and(|home| !home.is_first());
-    let deadline = tokio::time::Instant::now() + open.config.connect_timeout();
-    let runtime = home.zip(open.threads.as_ref()).map(|(home, threads)| threads.runtime(home).clone());
-    let served =
-        connection::serve(Box::new(AcceptedSocket { shared: open, stream, listener, home, is_elsewhere, deadline }));
+    let deadline = tokio::time::Instant::now() + open.shared.config.connect_timeout();
+    let threads = open.shared.operations.threads.as_ref();
+    let runtime = home.zip(threads).map(|(home, threads)| threads.runtime(home).clone());
+    let served = connection::serve(Box::new(AcceptedSocket { open, stream, listener, home, is_elsewhere, deadline }));
     match runtime {
         Some(runtime) => runtime.spawn(served),
         None => tokio::spawn(served),

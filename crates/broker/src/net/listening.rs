@@ -145,7 +145,6 @@ impl ListeningSocket {
     ///
     /// # Errors
     /// Another process has the address.
-    #[cfg(feature = "admin")]
     pub(crate) fn open_at(address: &ListenAddress, listener: &Listener, config: &Config) -> Result<Self, ListenError> {
         let listener = Listener { address: address.clone(), ..listener.clone() };
         let mut open = Self::open_all(&listener, &ResolvedNames::default(), config)?;

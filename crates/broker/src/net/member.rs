@@ -69,7 +69,7 @@ impl Member {
         let (load, now) = (&core.lease.client.load, batch.now.nanos);
         let booked = Booked::of_sent(delivery);
         let number = core.lease.client.number;
-        let left = HeldKey::of_sent(delivery).and_then(|held| core.shared.router.key_done(held, number));
+        let left = HeldKey::of_sent(delivery).and_then(|held| core.open.shared.routing.router.key_done(held, number));
         if reason.is_error() {
             batch.may_begin = true;
             booked.refuse(load, now);
@@ -79,7 +79,7 @@ impl Member {
             load.written(booked.messages, booked.bytes, false, now);
         } else {
             if batch.sent.at != delivery.sent_at {
-                batch.sent = core.shared.clock.moment(delivery.sent_at);
+                batch.sent = core.open.shared.clock.moment(delivery.sent_at);
             }
             let acknowledged = batch.acknowledged.get_or_insert_with(|| Acknowledged::new(now));
             acknowledged.add(batch.sent.nanos, booked.bytes);
@@ -87,7 +87,7 @@ impl Member {
         if let Some(group) = left {
             // A former member may hold the key until it has no outstanding message.
             batch.tell_acknowledged(load);
-            core.shared.router.key_released(&group, number);
+            core.open.shared.routing.router.key_released(&group, number);
         }
     }
 
@@ -115,16 +115,16 @@ impl Member {
                 let drained = client.load.is_draining();
                 batch.may_begin = true;
                 client.load.report(&report, batch.now.nanos);
-                core.shared.metrics.load_reports.add(1);
+                core.open.shared.operations.metrics.load_reports.add(1);
                 if report.draining {
                     self.hand_over(core, batch.now.at);
                 } else if drained {
-                    lifecycle::takes_messages(&core.shared, &core.lease, batch.now.at);
+                    lifecycle::takes_messages(&core.open.shared.routing, &core.lease, batch.now.at);
                 }
             }
             Err(error) => {
-                core.shared.metrics.load_reports_rejected.add(1);
-                tracing::debug!(peer = %core.shared.peer, client = ?client.id, %error, "load report rejected");
+                core.open.shared.operations.metrics.load_reports_rejected.add(1);
+                tracing::debug!(peer = %core.open.peer, client = ?client.id, %error, "load report rejected");
             }
         }
     }
@@ -137,7 +137,7 @@ impl Member {
             return;
         }
         self.handed_over_at = Some(Box::new(now));
-        lifecycle::hand_over(&core.shared, &core.lease.client, now);
+        lifecycle::hand_over(&core.open.shared, &core.lease.client, now);
     }
 }
 

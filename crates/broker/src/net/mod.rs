@@ -31,6 +31,7 @@ mod read_buffer;
 mod read_probe;
 mod reason_strings;
 mod reauthentication;
+mod references;
 mod refill;
 mod relayed;
 mod retained;
@@ -57,7 +58,10 @@ pub(crate) use listening::{Acceptor, ListeningSocket, ResolvedNames, check_unix}
 #[cfg(fuzzing)]
 pub use proxy_header::for_fuzzing as read_proxy_header;
 pub use proxy_header::write_v2;
+pub use relayed::RelayedStream;
 pub(crate) use relayed::{RelayedListener, serve as serve_relayed};
+#[cfg(feature = "tls")]
+pub use tls::certificate_fault;
 pub use tls_error::TlsError;
 pub(crate) use unix_socket::NewRights;
 

@@ -37,17 +37,14 @@ impl Tls {
         match *self {}
     }
 
-    #[cfg(feature = "admin")]
     pub(super) fn warnings(&self) -> Vec<String> {
         match *self {}
     }
 
-    #[cfg(feature = "admin")]
     pub(super) fn failed(&self, _: &TlsError) {
         match *self {}
     }
 
-    #[cfg(feature = "admin")]
     pub(super) fn certificate_ends(&self) -> Vec<(Box<str>, i64)> {
         match *self {}
     }

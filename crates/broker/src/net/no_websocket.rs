@@ -5,7 +5,6 @@ use tokio::time::Instant;
 use super::core::OpenConnection;
 use super::door::Refused;
 use super::proxy::Proxy;
-use super::stream::Stream;
 use super::tls_error::TlsError;
 use super::wire::Wire;
 use crate::config::{Listener, Transport};
@@ -29,10 +28,10 @@ impl Upgrade {
         }
     }
 
-    pub(super) async fn pass<S: Stream>(
+    pub(super) async fn pass(
         &self,
         _: &mut OpenConnection,
-        _: S,
+        _: Wire,
         _: &mut Origin,
         _: Option<&Proxy>,
         _: Instant,

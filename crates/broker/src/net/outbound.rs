@@ -153,10 +153,10 @@ impl Outbound {
             hooks.has_quota(core.connection.send_quota());
         }
         if !given_up.is_nothing() {
-            given_up.take_back(&core.lease.client.load, core.shared.clock.nanos(now));
+            given_up.take_back(&core.lease.client.load, core.open.shared.clock.nanos(now));
             core.may_begin(now);
         }
-        let metrics = &core.shared.metrics;
+        let metrics = &core.open.shared.operations.metrics;
         metrics.messages_sent.add(sent);
         metrics.dropped_expired.add(expired);
         metrics.dropped_too_large.add(too_large);
@@ -196,7 +196,7 @@ impl Outbound {
     #[inline]
     pub(super) fn take_written(&mut self, core: &Core, written: u64) -> Booked {
         if let Some(measured) = self.measured.take_if(|measured| measured.end <= written)
-            && let Some(timings) = core.shared.metrics.timings()
+            && let Some(timings) = core.open.shared.operations.metrics.timings()
         {
             timings.deliveries.add(measured.came_at.elapsed());
         }
@@ -209,6 +209,11 @@ impl Outbound {
         packets.wrapping_sub(std::mem::replace(&mut self.counted_sent, packets)).into()
     }
 
+    /// Lets the next look find all that waits.
+    pub(super) fn look_again(&mut self) {
+        self.rested_at = None;
+    }
+
     /// Forgets the old task after a migration. The first look finds everything and registers the new waker.
     pub(super) fn migrated(&mut self) {
         self.rested_at = None;
@@ -218,7 +223,7 @@ impl Outbound {
     /// Takes back shared messages of QoS 0 that will not be written any more.
     pub(super) fn end(&mut self, core: &Core) {
         let unwritten = self.unwritten.take_all();
-        unwritten.take_back(&core.lease.client.load, core.shared.clock.nanos(Instant::now()));
+        unwritten.take_back(&core.lease.client.load, core.open.shared.clock.nanos(Instant::now()));
     }
 }
 
@@ -226,21 +231,21 @@ impl Outbound {
 /// nothing.
 #[cold]
 fn waits_for_suback(core: &Core) -> bool {
-    !core.shared.durable.as_ref().is_some_and(|durable| durable.is_failing())
+    !core.open.shared.storage.durable.as_ref().is_some_and(|durable| durable.is_failing())
 }
 
 /// Gives the client messages from the backlogs of its share groups.
 #[cold]
 fn serve_backlogs(core: &Core) {
     let client = &core.lease.client;
-    core.shared.router.serve(&client.outbox, false, Instant::now(), &mut Rng::new(client.number));
+    core.open.shared.routing.router.serve(&client.outbox, false, Instant::now(), &mut Rng::new(client.number));
 }
 
 /// Has the slow-consumer monitor look after the client, unless it does.
 #[cold]
 fn watch(core: &Core) {
     if core.lease.client.outbox.begin_watch() {
-        core.shared.slow_receivers.watch(&core.lease.client);
+        core.open.shared.routing.slow_receivers.watch(&core.lease.client);
     }
 }
 

@@ -45,12 +45,12 @@ impl Probes {
     #[cold]
     fn offer_queued(&self, core: &Core, stalled_for: Duration) {
         let client = &core.lease.client;
-        let now = core.shared.clock.moment(Instant::now());
+        let now = core.open.shared.clock.moment(Instant::now());
         let rng = &mut Rng::new(client.number ^ now.nanos.0);
-        let moved = core.shared.router.relieve(&client.receiver(), stalled_for, now, rng);
+        let moved = core.open.shared.routing.router.relieve(&client.receiver(), stalled_for, now, rng);
         if moved > 0 {
             core.may_begin(now.at);
-            core.shared.metrics.messages_moved.add(moved as u64);
+            core.open.shared.operations.metrics.messages_moved.add(moved as u64);
             tracing::debug!(client = ?client.id, moved, ?stalled_for, "receiver is blocked: its messages go to other members");
         }
     }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 #[cfg(feature = "websocket")]
 use tenbin_websocket::Refusal;
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::core::OpenConnection;
 use super::door::{Refused, in_time};
 use super::proxy_header::{self, ProxyHeader};
+use super::wire::Wire;
 use crate::config::{Listener, ProxyUse};
 use crate::values::{Certificate, Network, Origin, Peer};
 
@@ -30,11 +30,11 @@ pub(super) struct Proxy {
 
 /// Information that a connection gave before its first stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
-    /// It has no header, and needs none.
-    Nothing,
-    /// Whose connection it is: a client's, or the proxy's own.
-    Connection,
+pub(super) enum Preamble {
+    /// It has no PROXY header, and needs none.
+    None,
+    /// A PROXY header says whose connection it is: a client's, or the proxy's.
+    Header,
 }
 
 impl Proxy {
@@ -84,13 +84,13 @@ impl Proxy {
     pub(super) async fn pass(
         &self,
         open: &mut OpenConnection,
-        stream: &mut TcpStream,
+        stream: &mut Wire,
         origin: &mut Origin,
         deadline: Instant,
-    ) -> Result<Told, Refused> {
+    ) -> Result<Preamble, Refused> {
         let refused = |error| Refused { stage: "PROXY header", error };
         let header = in_time(deadline, self.read(origin.socket_peer, stream)).await.map_err(refused)?;
-        let Some(ProxyHeader { peer, server_name, common_name, .. }) = header else { return Ok(Told::Nothing) };
+        let Some(ProxyHeader { peer, server_name, common_name, .. }) = header else { return Ok(Preamble::None) };
         // The proxy's own connection has no bound.
         if let Some(peer) = peer.map(Peer::Ip) {
             open.belongs_to(peer).map_err(refused)?;
@@ -99,16 +99,15 @@ impl Proxy {
         origin.server_name = server_name.map(Into::into);
         let common_name = common_name.filter(|_| self.trusts_tls);
         origin.certificate = common_name.map(|name| Arc::new(Certificate::told(name)));
-        Ok(Told::Connection)
+        Ok(Preamble::Header)
     }
 
     /// Reads the header of a connection from `peer`; `None` if it has none and needs none.
-    async fn read(&self, peer: Peer, stream: &mut TcpStream) -> io::Result<Option<ProxyHeader>> {
+    async fn read(&self, peer: Peer, stream: &mut Wire) -> io::Result<Option<ProxyHeader>> {
         let is_proxy = self.trusts(peer);
         if self.header == ProxyUse::Optional {
-            let mut first = [0];
-            let begins_header = stream.peek(&mut first).await? == 1 && proxy_header::begins_header(first[0]);
-            if !begins_header {
+            let first = stream.peek().await?;
+            if !first.is_some_and(proxy_header::begins_header) {
                 return Ok(None);
             }
         }

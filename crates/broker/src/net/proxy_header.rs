@@ -27,6 +27,8 @@ pub(super) struct ProxyHeader {
     pub(super) common_name: Option<String>,
     /// Name of the listener at which a node of the cluster has accepted the client. Only relays may tell it.
     pub(super) listener: Option<String>,
+    /// Whether that node puts payloads of its copy into packets that have references in their place. Likewise.
+    pub(super) takes_references: bool,
 }
 
 /// Error in a proxy's header, or of its connection.
@@ -50,18 +52,22 @@ impl From<ProxyError> for io::Error {
 }
 
 /// Header of version 2 with which a relay passes the connection of `client` on. The client has connected to `server`, an
-/// address of `listener` at the relay.
-pub fn write_v2(client: SocketAddr, server: SocketAddr, listener: &str) -> Vec<u8> {
+/// address of `listener` at the relay. `takes_references`: the relay takes messages by reference, which the leader may
+/// begin with [`EXTERNAL_GREETING`](tenbin_codec::EXTERNAL_GREETING).
+pub fn write_v2(client: SocketAddr, server: SocketAddr, listener: &str, takes_references: bool) -> Vec<u8> {
     let (family, mut rest) = match (client.ip(), server.ip()) {
         (IpAddr::V4(client), IpAddr::V4(server)) => (TCP4, [client.octets(), server.octets()].concat()),
         (client, server) => (TCP6, [v6_octets(client), v6_octets(server)].concat()),
     };
     rest.extend([client.port(), server.port()].iter().flat_map(|port| port.to_be_bytes()));
-    // A longer name cannot be that of a listener: the reader refuses the header.
+    // No listener has a longer name: the reader refuses the header.
     let name = &listener.as_bytes()[..listener.len().min(V2_BYTES_MAX)];
     rest.push(LISTENER);
     rest.extend((name.len() as u16).to_be_bytes());
     rest.extend(name);
+    if takes_references {
+        rest.extend([REFERENCES, 0, 0]);
+    }
     let mut header = [V2_SIGNATURE, &[PROXY, family]].concat();
     header.extend((rest.len() as u16).to_be_bytes());
     header.extend(rest);
@@ -185,6 +191,7 @@ fn v2(command: u8, family: u8, rest: &[u8]) -> Result<ProxyHeader, ProxyError> {
             (AUTHORITY, name) => header.server_name = Some(text(name)?),
             (SSL, value) => header.common_name = verified_name(value)?,
             (LISTENER, name) => header.listener = Some(text(name)?),
+            (REFERENCES, _) => header.takes_references = true,
             _ => {}
         }
     }
@@ -260,6 +267,7 @@ const SSL: u8 = 0x20;
 const COMMON_NAME: u8 = 0x22;
 /// Of our own, among the types that the specification leaves to applications.
 const LISTENER: u8 = 0xE0;
+const REFERENCES: u8 = 0xE1;
 /// Address families of TCP.
 const TCP4: u8 = 0x11;
 const TCP6: u8 = 0x21;
@@ -352,15 +360,17 @@ mod tests {
             ("[::ffff:192.0.2.1]:4660", "[::ffff:10.0.0.1]:1883", TCP6),
         ] {
             let client: SocketAddr = client.parse().unwrap();
-            let bytes = write_v2(client, server.parse().unwrap(), "outside");
+            let takes_references = client.is_ipv4();
+            let bytes = write_v2(client, server.parse().unwrap(), "outside", takes_references);
             assert_eq!(bytes[13], family);
             let followed = [&bytes[..], b"\x10"].concat();
             let (header, rest) = read_all(&followed).await;
             let header = header.unwrap();
             assert_eq!((header.peer.unwrap().ip().to_canonical(), rest), (client.ip().to_canonical(), &b"\x10"[..]));
             assert_eq!((header.peer.unwrap().port(), header.listener.as_deref()), (4660, Some("outside")));
+            assert_eq!(header.takes_references, takes_references);
         }
-        let long = write_v2(([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 2).into(), &"x".repeat(100_000));
+        let long = write_v2(([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 2).into(), &"x".repeat(100_000), false);
         assert!(matches!(read_all(&long).await.0, Err(Malformed("PROXY header longer than 4 KiB"))));
     }
 

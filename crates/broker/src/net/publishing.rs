@@ -51,7 +51,7 @@ impl Verdict {
     #[inline(always)] // called in two loops
     fn acknowledge(self, core: &mut Core, gate: &mut DurabilityGate, batch: &InputBatch) {
         if self.is_unseen {
-            core.shared.metrics.unseen_publishes.add(1);
+            core.open.shared.operations.metrics.unseen_publishes.add(1);
         }
         gate.acknowledge(core, batch.commit_point(), self.ack, self.reason, batch.now.at);
     }
@@ -60,17 +60,23 @@ impl Verdict {
 impl Publishing {
     pub(super) fn new(core: &Core) -> Self {
         let (client, is_v5) = (&core.lease.client, core.connection.version().is_v5());
-        let publisher = Publisher::of(&core.shared.router, &client.receiver(), &client.id, is_v5);
+        let publisher = Publisher::of(&core.open.shared.routing.router, &client.receiver(), &client.id, is_v5);
         Self { publisher, verdicts: Vec::new() }
     }
 
     /// Publishes a plain message: QoS 0 with only topic and payload. Returns `false` without effect for an unknown
     /// topic.
     #[inline(always)] // once for each message
-    pub(super) fn publish_plain(&mut self, core: &Core, plain: PlainPublish<'_>, batch: &InputBatch) -> bool {
+    pub(super) fn publish_plain(&mut self, core: &Core, plain: PlainPublish<'_>, batch: &mut InputBatch) -> bool {
         // Cached topics have passed all other checks.
         let is_allowed = |topic: &TopicName| core.lease.client.rights.may_publish(topic);
-        self.publisher.publish_plain(&core.shared.router, plain, is_allowed, batch.now)
+        self.publisher.publish_plain(
+            &core.open.shared.routing.router,
+            &mut batch.collector,
+            plain,
+            is_allowed,
+            batch.now,
+        )
     }
 
     /// Publishes a message, or takes the load report in it. `is_small_part`: its payload is a small part of a large
@@ -89,11 +95,11 @@ impl Publishing {
             publication.payload = Bytes::copy_from_slice(&publication.payload);
         }
         // The alias is resolved already, so this checks the topic in either form.
-        let reason = match core.shared.check_publish(&publication) {
+        let reason = match core.open.shared.routing.checks.publish(&publication) {
             Ok(()) if !core.lease.client.rights.may_publish(&publication.topic) => {
-                let (peer, rights) = (core.shared.peer, &core.lease.client.rights);
+                let (peer, rights) = (core.open.peer, &core.lease.client.rights);
                 let told = is_told(core, publication.ack);
-                core.shared.note_denied(Denied::Publish, peer, rights, &publication.topic, told);
+                core.open.shared.operations.note_denied(Denied::Publish, peer, rights, &publication.topic, told);
                 ReasonCode::NotAuthorized
             }
             Ok(()) if publication.topic.as_bytes() == ReportCarrier::TOPIC.as_bytes() => {
@@ -102,7 +108,12 @@ impl Publishing {
             Ok(()) if is_refused_again(core, &publication) => ReasonCode::QuotaExceeded,
             Ok(()) if let Some(reason) = ask_hooks(core, &mut publication, batch) => reason,
             Ok(()) => {
-                let published = self.publisher.publish(&core.shared.router, &publication, batch.now);
+                let published = self.publisher.publish(
+                    &core.open.shared.routing.router,
+                    &mut batch.collector,
+                    &publication,
+                    batch.now,
+                );
                 if let Some(hooks) = &mut core.hooks {
                     hooks.note_published(&publication, published);
                 }
@@ -114,7 +125,7 @@ impl Publishing {
                         batch.is_over |= refused_while_collecting(core, gate, &published);
                     }
                 } else if published.is_unseen || published.reason.is_error() {
-                    core.shared.metrics.unseen_publishes.add(1);
+                    core.open.shared.operations.metrics.unseen_publishes.add(1);
                 }
                 return Ok(());
             }
@@ -127,7 +138,7 @@ impl Publishing {
             }
         };
         if reason.is_error() && !is_told(core, publication.ack) {
-            core.shared.metrics.unseen_publishes.add(1);
+            core.open.shared.operations.metrics.unseen_publishes.add(1);
         }
         if let Some(ack) = publication.ack {
             self.verdicts.push(Verdict::settled(ack, reason));
@@ -138,7 +149,7 @@ impl Publishing {
     /// Acknowledges a message of QoS 2 that was received before.
     pub(super) fn repeat(&mut self, core: &Core, ack: PendingAck, batch: &mut InputBatch) {
         // The original message may not be durable yet.
-        if let Some(durable) = &core.shared.durable {
+        if let Some(durable) = &core.open.shared.storage.durable {
             batch.hold_until(durable.all().and(durable.all_messages()));
         }
         self.verdicts.push(Verdict::settled(ack, ReasonCode::Success));
@@ -148,7 +159,7 @@ impl Publishing {
     #[inline(always)] // called in one place
     pub(super) fn flush(&mut self, core: &mut Core, gate: &mut DurabilityGate, batch: &mut InputBatch) -> bool {
         let Flushed { pressure, commit_point, mut refused, holding } =
-            self.publisher.flush(&core.shared.router, batch.now.at);
+            self.publisher.flush(&core.open.shared.routing.router, &mut batch.collector, batch.now.at);
         batch.hold_until(commit_point);
         if let Some(hooks) = &mut core.hooks {
             refused.sort_unstable();
@@ -233,7 +244,7 @@ impl Publishing {
             }
             true
         });
-        if let Some(durable) = core.shared.durable.as_ref().filter(|_| !outcomes.is_empty()) {
+        if let Some(durable) = core.open.shared.storage.durable.as_ref().filter(|_| !outcomes.is_empty()) {
             batch.hold_until(durable.settle(&mut outcomes));
         }
     }
@@ -247,10 +258,10 @@ fn is_told(core: &Core, ack: Option<PendingAck>) -> bool {
 /// Counts and logs a message that may not be forwarded under any rules.
 #[cold]
 fn note_refused(core: &Core, publication: &Publication, reason: ReasonCode) {
-    let (peer, client, topic) = (core.shared.peer, &core.lease.client.id, &publication.topic);
+    let (peer, client, topic) = (core.open.peer, &core.lease.client.id, &publication.topic);
     let told = is_told(core, publication.ack);
-    match core.shared.topic_bound(topic) {
-        Some(bound) => core.shared.note_bound(bound, peer, client, told),
+    match core.open.shared.routing.checks.bound(topic) {
+        Some(bound) => core.open.shared.operations.note_bound(bound, peer, client, told),
         None if reason.is_error() => tracing::info!(%peer, ?client, ?topic, %reason, told, "message refused"),
         None => tracing::debug!(%peer, ?client, ?topic, "message dropped: it tells the state of a bridge"),
     }
@@ -273,7 +284,7 @@ fn refused_while_collecting(core: &Core, gate: &mut DurabilityGate, published: &
 #[inline]
 fn ask_hooks(core: &Core, publication: &mut Publication, batch: &InputBatch) -> Option<ReasonCode> {
     let hooks = core.hooks.as_ref().filter(|hooks| hooks.wants(Events::PUBLISH))?;
-    hooks.publish(publication, batch.now.at, |changed| core.shared.check_own(changed))
+    hooks.publish(publication, batch.now.at, |changed| core.open.shared.routing.checks.own(changed))
 }
 
 /// Whether to repeat a refusal, because some receivers already have the message.

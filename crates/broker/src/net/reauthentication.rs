@@ -18,7 +18,7 @@ use crate::durable::CommitPoint;
 /// Re-authentication of a client.
 pub(super) struct Reauthentication(
     /// For a client that authenticated by a method; boxed, as few connections need it.
-    Option<Box<State>>,
+    Option<Box<ReauthenticationState>>,
 );
 
 /// State of the exchange.
@@ -28,14 +28,14 @@ pub(super) struct Reauthentication(
 ///                         ├──Accept──► AUTH 0x00, Idle
 ///                         └──Refuse──► DISCONNECT
 /// ```
-struct State {
+struct ReauthenticationState {
     /// The method of CONNECT.
     method: Option<Text>,
     origin: Origin,
-    stage: Stage,
+    stage: ReauthenticationStage,
 }
 
-enum Stage {
+enum ReauthenticationStage {
     Idle,
     /// Waiting for the authenticator.
     Asked(AuthFuture<'static>),
@@ -46,15 +46,17 @@ enum Stage {
 impl Reauthentication {
     /// Re-authentication by the method of CONNECT; without one AUTH is illegal.
     pub(super) fn new(method: Option<Text>, origin: Origin) -> Self {
-        Self(method.map(|method| Box::new(State { method: Some(method), origin, stage: Stage::Idle })))
+        Self(method.map(|method| {
+            Box::new(ReauthenticationState { method: Some(method), origin, stage: ReauthenticationStage::Idle })
+        }))
     }
 
     /// Returns the authenticator's answer once there is one.
     #[inline]
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Answer> {
         match self.0.as_mut().map(|state| &mut state.stage) {
-            Some(Stage::Asked(answer)) => answer.as_mut().poll(context),
-            Some(Stage::Idle | Stage::Waits(_)) | None => Poll::Pending,
+            Some(ReauthenticationStage::Asked(answer)) => answer.as_mut().poll(context),
+            Some(ReauthenticationStage::Idle | ReauthenticationStage::Waits(_)) | None => Poll::Pending,
         }
     }
 
@@ -65,8 +67,8 @@ impl Reauthentication {
             return Err(violation()); // [MQTT-4.12.0-7]
         };
         let method = state.method.clone();
-        state.stage = match std::mem::replace(&mut state.stage, Stage::Idle) {
-            Stage::Idle => {
+        state.stage = match std::mem::replace(&mut state.stage, ReauthenticationStage::Idle) {
+            ReauthenticationStage::Idle => {
                 let is_legal =
                     auth.reason == ReasonCode::ReAuthenticate && auth.properties.authentication_method == method; // [MQTT-4.12.1-1]
                 if !is_legal {
@@ -83,14 +85,14 @@ impl Reauthentication {
                     data: auth.properties.authentication_data,
                     current: Some(principal.identity.clone()),
                 };
-                let authenticator = Arc::clone(core.shared.access.authenticator());
-                Stage::Asked(Box::pin(async move { authenticator.authenticate(request).await }))
+                let authenticator = Arc::clone(core.open.shared.admission.access.authenticator());
+                ReauthenticationStage::Asked(Box::pin(async move { authenticator.authenticate(request).await }))
             }
-            Stage::Waits(exchange) => {
+            ReauthenticationStage::Waits(exchange) => {
                 let data = continued(auth, &method).ok_or_else(violation)?;
-                Stage::Asked(exchange.step(data))
+                ReauthenticationStage::Asked(exchange.step(data))
             }
-            Stage::Asked(_) => return Err(violation()), // the client may not send AUTH now
+            ReauthenticationStage::Asked(_) => return Err(violation()), // the client may not send AUTH now
         };
         Ok(())
     }
@@ -110,7 +112,7 @@ impl Reauthentication {
         let judged = judge(answer, &method, PacketType::Disconnect).map_err(End::Refused)?; // [MQTT-4.12.1-2]
         let mut commit_point = CommitPoint::NOW;
         let (reply, stage) = match judged {
-            Judged::Continue(auth, exchange) => (auth, Stage::Waits(exchange)),
+            Judged::Continue(auth, exchange) => (auth, ReauthenticationStage::Waits(exchange)),
             Judged::Accepted(authenticated) => {
                 let rights = &core.lease.client.rights;
                 // The session belongs to its user.
@@ -120,11 +122,11 @@ impl Reauthentication {
                 }
                 if rights.renew_identity(authenticated.identity) {
                     // Routes and the session were made by the rights before: the caller applies the new ones.
-                    core.shared.router.invalidate();
+                    core.open.shared.routing.router.invalidate();
                     core.lease.state.rights_epoch = NO_EPOCH;
                     commit_point = departure.store(core);
                 }
-                (auth(ReasonCode::Success, &method, authenticated.data), Stage::Idle)
+                (auth(ReasonCode::Success, &method, authenticated.data), ReauthenticationStage::Idle)
             }
         };
         state.stage = stage;

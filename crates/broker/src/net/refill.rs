@@ -10,8 +10,8 @@ use tokio::time::Sleep;
 
 use super::core::Core;
 use crate::backlog::{NextPage, Refilled};
-use crate::durable::Page;
-use crate::lifecycle::{BrokerState, enforcement};
+use crate::durable::{Page, PageOf};
+use crate::lifecycle::{Storage, enforcement};
 use crate::registry::Client;
 
 /// Reads of one connection from the disk.
@@ -32,8 +32,8 @@ struct Reads {
 }
 
 /// Reads the first page of a returning client's backlog, so that its messages precede answers to the client's packets.
-pub(super) async fn read_first_page(shared: &BrokerState, client: &Client) {
-    let Some(durable) = &shared.durable else { return };
+pub(super) async fn read_first_page(storage: &Storage, client: &Client) {
+    let Some(durable) = &storage.durable else { return };
     let NextPage::Read(page) = client.outbox.next_page(Instant::now()) else { return };
     if let Ok(page) = durable.reader.page(page).await {
         take_page(client, page);
@@ -52,12 +52,20 @@ fn take_page(client: &Client, page: Page) {
 impl Refill {
     /// Reads the on-disk backlog while the in-memory head runs out; returns whether the queue has got more messages.
     pub(super) fn poll(&mut self, core: &Core, context: &mut Context<'_>) -> bool {
-        let Some(durable) = &core.shared.durable else { return false };
+        let Some(durable) = &core.open.shared.storage.durable else { return false };
         let mut has_read = false;
         while !self.0.as_mut().is_some_and(|reads| goes_on(&mut reads.read_rest, context)) {
             if self.0.as_ref().is_none_or(|reads| reads.page.is_none()) {
+                let next = core.open.references().map(|references| {
+                    let quota = core.quota().saturating_sub(core.lease.client.outbox.queued_messages());
+                    references.next_page(&core.connection, core.hooks.is_some(), quota)
+                });
+                let Ok(by_reference) = next.unwrap_or(Ok(None)) else { break };
                 match core.lease.client.outbox.next_page(Instant::now()) {
-                    NextPage::Read(page) => self.0.get_or_insert_default().page = Some(durable.reader.page(page)),
+                    NextPage::Read(page) => {
+                        let page = durable.reader.page(PageOf { by_reference, ..page });
+                        self.0.get_or_insert_default().page = Some(page);
+                    }
                     NextPage::At(at) => {
                         let rest = Box::pin(tokio::time::sleep_until(at.into()));
                         self.0.get_or_insert_default().read_rest = Some(rest);
@@ -71,6 +79,7 @@ impl Refill {
             let Poll::Ready(page) = Pin::new(page).poll(context) else { break };
             reads.page = None;
             let Ok(page) = page else { break }; // the broker stops
+            core.open.references().into_iter().for_each(|references| references.take(&page));
             take_page(&core.lease.client, page);
             has_read = true;
         }

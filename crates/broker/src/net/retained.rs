@@ -21,9 +21,10 @@ pub(super) fn take(
     bytes: usize,
     into: &mut Batch,
 ) -> bool {
-    let Core { shared, lease, .. } = core;
+    let Core { open, lease, .. } = core;
+    let shared = &open.shared;
     let quota = if refill.rests_from_retained(context) { 0 } else { quota };
-    let keeps = shared.durable.as_ref().filter(|_| lease.client.outbox.stored().is_some());
+    let keeps = shared.storage.durable.as_ref().filter(|_| lease.client.outbox.stored().is_some());
     let mut booked: Option<Room> = None;
     let has_room = |page: &[Delivery]| {
         let Some(durable) = keeps else { return true };
@@ -43,7 +44,7 @@ pub(super) fn take(
     let mut page = Vec::new();
     let quota = quota.saturating_sub(taken);
     let pages = &mut lease.state.retained_pages;
-    let paged = pages.take(&shared.router, quota, bytes, Instant::now(), &mut page, has_room);
+    let paged = pages.take(&shared.routing.router, quota, bytes, Instant::now(), &mut page, has_room);
     let found = page.len();
     page.retain(|delivery| lease.client.rights.may_receive_encoded(delivery.template.topic()));
     if let Some(hooks) = &core.hooks {
@@ -62,7 +63,7 @@ pub(super) fn take(
 /// Stores retained messages for the client, which are in flight from now on like any other. `room` is booked for them;
 /// `None` if none of them needs storing.
 fn keep(core: &Core, page: &mut [Delivery], room: Option<Room>) {
-    let Some((durable, room)) = core.shared.durable.as_ref().zip(room) else { return };
+    let Some((durable, room)) = core.open.shared.storage.durable.as_ref().zip(room) else { return };
     if let Some(queue) = core.lease.client.outbox.stored() {
         let mut log = durable.append();
         for delivery in page.iter_mut().filter(|delivery| delivery.qos.is_acknowledged()) {

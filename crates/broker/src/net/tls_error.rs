@@ -18,7 +18,6 @@ impl TlsError {
     }
 
     /// Name of the listener.
-    #[cfg(feature = "admin")]
     pub(crate) fn listener(&self) -> &str {
         &self.listener
     }

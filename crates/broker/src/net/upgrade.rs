@@ -37,32 +37,29 @@ impl Upgrade {
     /// Answers the request, and carries MQTT in the frames that follow.
     ///
     /// If one of `proxies` tells the client's address, the connection counts for the client from then on.
-    pub(super) async fn pass<S: Stream>(
+    pub(super) async fn pass(
         &self,
         open: &mut OpenConnection,
-        mut stream: S,
+        mut stream: Wire,
         origin: &mut Origin,
         proxies: Option<&Proxy>,
         deadline: Instant,
-    ) -> Result<Wire, Refused>
-    where
-        WebSocketWire<S>: Into<Wire>,
-    {
+    ) -> Result<Wire, Refused> {
         let answered = in_time(deadline, self.answer(&mut stream, open, origin, proxies)).await;
         let refused = |error| Refused { stage: "upgrade to WebSocket", error };
         match answered {
             Ok(None) => {
-                open.metrics.websocket_upgrades.add(1);
-                Ok(WebSocketWire::new(stream).into())
+                open.shared.operations.metrics.websocket_upgrades.add(1);
+                Ok(Wire::WebSocket(WebSocketWire::new(stream)))
             }
             Ok(Some(refusal)) => {
-                open.metrics.websocket_upgrades_failed.add(1);
+                open.shared.operations.metrics.websocket_upgrades_failed.add(1);
                 // So that the peer can read the answer.
                 Transport::new(stream).close().await;
                 Err(refused(io::Error::other(refusal.to_string())))
             }
             Err(error) => {
-                open.metrics.websocket_upgrades_failed.add(1);
+                open.shared.operations.metrics.websocket_upgrades_failed.add(1);
                 Err(refused(error))
             }
         }

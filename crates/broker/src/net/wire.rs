@@ -1,12 +1,16 @@
-//! The stream of a connection that is not plain TCP: through a door, or by a unix socket.
+//! The stream of a connection that is not plain TCP: through a door, by a unix socket, or from a relay.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+#[cfg(feature = "tls")]
+use tokio::io::AsyncBufReadExt as _;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+#[cfg(feature = "tls")]
+use tokio_rustls::server::TlsStream;
 
 use super::stream::{Embedded, Stream};
 #[cfg(feature = "tls")]
@@ -19,31 +23,57 @@ use crate::values::{Peer, TransportProtocol};
 /// Stream of a connection that is not plain TCP. One type for all kinds, so that the connection's task is compiled
 /// once for them, and once for plain TCP.
 ///
-/// Variants are small: large streams are boxed inside.
+/// Stages of a door put streams on top of each other. Variants are small: large streams are boxed inside.
 #[derive(Debug)]
 pub(super) enum Wire {
     Tcp(TcpStream),
     Unix(UnixStream),
     Embedded(Embedded<BoxedStream>),
+    /// TLS between nodes of a cluster. To the client it is as TCP.
     #[cfg(feature = "tls")]
-    Tls(TlsWire<TcpStream>),
+    Relay(Box<TlsStream<TcpStream>>),
+    #[cfg(feature = "tls")]
+    Tls(TlsWire<Wire>),
     #[cfg(feature = "websocket")]
-    WebSocket(WebSocketWire<TcpStream>),
-    #[cfg(all(feature = "tls", feature = "websocket"))]
-    WebSocketTls(WebSocketWire<TlsWire<TcpStream>>),
+    WebSocket(WebSocketWire<Wire>),
 }
 
-#[cfg(feature = "websocket")]
-impl From<WebSocketWire<TcpStream>> for Wire {
-    fn from(stream: WebSocketWire<TcpStream>) -> Self {
-        Self::WebSocket(stream)
+impl Wire {
+    /// The first byte, which stays unread; `None` at the end, or if the stream is of a kind that no proxy uses.
+    ///
+    /// # Errors
+    /// The connection has failed.
+    pub(super) async fn peek(&mut self) -> io::Result<Option<u8>> {
+        let mut first = [0];
+        match self {
+            Self::Tcp(stream) => Ok((stream.peek(&mut first).await? == 1).then_some(first[0])),
+            #[cfg(feature = "tls")]
+            Self::Relay(stream) => Ok(stream.fill_buf().await?.first().copied()),
+            _ => Ok(None),
+        }
     }
 }
 
-#[cfg(all(feature = "tls", feature = "websocket"))]
-impl From<WebSocketWire<TlsWire<TcpStream>>> for Wire {
-    fn from(stream: WebSocketWire<TlsWire<TcpStream>>) -> Self {
-        Self::WebSocketTls(stream)
+#[cfg(feature = "tls")]
+impl Stream for Box<TlsStream<TcpStream>> {
+    fn begin(&self, peer: Peer) {
+        self.get_ref().0.begin(peer);
+    }
+
+    fn protocol(&self) -> TransportProtocol {
+        TransportProtocol::Tcp
+    }
+
+    fn local_address(&self) -> Option<SocketAddr> {
+        self.get_ref().0.local_address()
+    }
+
+    fn register_again(&mut self) -> io::Result<()> {
+        self.get_mut().0.register_again()
+    }
+
+    fn poll_settled(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut **self).poll_flush(context)
     }
 }
 
@@ -55,11 +85,11 @@ macro_rules! each {
             Wire::Unix($stream) => $call,
             Wire::Embedded($stream) => $call,
             #[cfg(feature = "tls")]
+            Wire::Relay($stream) => $call,
+            #[cfg(feature = "tls")]
             Wire::Tls($stream) => $call,
             #[cfg(feature = "websocket")]
             Wire::WebSocket($stream) => $call,
-            #[cfg(all(feature = "tls", feature = "websocket"))]
-            Wire::WebSocketTls($stream) => $call,
         }
     };
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use tenbin_balancer::Availability;
 
+use super::hints::Hint;
 use super::{Outbox, State};
 
 /// Groups that may have a backlog, which take turns.
@@ -57,7 +58,7 @@ impl Outbox {
         let mut state = self.state();
         if state.groups.get(&group).is_some_and(|tally| tally.note_backlog()) {
             state.backlogs.get_or_insert_default().groups.insert(group, 0);
-            self.has_backlogs.store(true, Ordering::Relaxed);
+            self.hints.put(Hint::HAS_BACKLOGS, true);
         }
     }
 
@@ -66,7 +67,7 @@ impl Outbox {
     #[inline]
     pub(crate) fn may_have_backlogs(&self) -> bool {
         fence(Ordering::SeqCst); // see `SharedGroup::announce`
-        self.has_backlogs.load(Ordering::Relaxed)
+        self.hints.has(Hint::HAS_BACKLOGS)
     }
 
     /// Notes that a share group of the client had no backlog. Returns whether the client forgets the group: after several
@@ -89,7 +90,7 @@ impl Outbox {
     pub(super) fn remove_backlog(&self, state: &mut State, group: NonZeroU64) {
         if let Some(backlogs) = &mut state.backlogs {
             backlogs.remove(group);
-            self.has_backlogs.store(!backlogs.groups.is_empty(), Ordering::Relaxed);
+            self.hints.put(Hint::HAS_BACKLOGS, !backlogs.groups.is_empty());
         }
     }
 
@@ -132,7 +133,7 @@ impl Outbox {
         let is_ready = || self.load.availability() == Availability::Ready && !self.load.is_draining();
         let is_offer = state.backlogs.as_ref().is_some_and(|backlogs| backlogs.is_offer);
         if is_needed || is_offer || is_ready() && self.load.can_begin() {
-            self.has_room_again.store(true, Ordering::Relaxed);
+            self.hints.set(Hint::HAS_ROOM_AGAIN);
             self.wake(state);
         } else if let Some(backlogs) = &mut state.backlogs {
             backlogs.left = 0;

@@ -1,11 +1,11 @@
 //! Shared-subscription messages that are blocked at a member, and how many more the member could be sent at once.
 
 use std::num::NonZeroU64;
-use std::sync::atomic::Ordering;
 
 use rustc_hash::FxHashMap;
 use tenbin_session::Delivery;
 
+use super::hints::Hint;
 use super::{Booked, Outbox, State};
 
 /// Span of message numbers in a queue.
@@ -20,7 +20,7 @@ pub(crate) struct NumberSpan {
 impl Outbox {
     /// Receiver: whether messages, possibly of share groups, were blocked when it last took from the queue.
     pub(crate) fn keeps_back(&self) -> bool {
-        self.keeps_back.load(Ordering::Relaxed)
+        self.hints.has(Hint::KEEPS_BACK)
     }
 
     /// Span of the queued messages; `None` = the queue is empty.

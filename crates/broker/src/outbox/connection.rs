@@ -8,9 +8,10 @@ use tenbin_balancer::Availability;
 use tenbin_codec::ProtocolVersion;
 use tenbin_session::Delivery;
 
+use super::hints::Hint;
 use super::{Booked, Outbox, State, Wire};
 use crate::backlog::Usage;
-use crate::durable::{Ended, Location};
+use crate::durable::{Ended, Location, Sequence};
 
 impl Outbox {
     /// Begins a connection; voids requests to an earlier one.
@@ -28,20 +29,20 @@ impl Outbox {
         state.control = None;
         state.is_alarmed = false;
         self.publish(state);
-        self.at_rest.store(false, Ordering::Relaxed);
+        self.hints.put(Hint::AT_REST, false);
         let is_full = self.common.limits.is_nearly_full(&state.queue) || state.spill.is_some();
         self.load.set_availability(if is_full { Availability::Full } else { Availability::Ready });
     }
 
     /// Number of the current or last connection.
     pub(crate) fn connection(&self) -> u32 {
-        Wire::connection_in(self.wire.load(Ordering::Acquire))
+        self.hints.connection()
     }
 
     /// The connection for which small messages may be queued as ready-made packets.
     #[inline]
     pub(crate) fn wire(&self) -> Option<Wire> {
-        Wire::from_bits(self.wire.load(Ordering::Acquire))
+        self.hints.wire()
     }
 
     /// Whether the client accepts a packet of this size in bytes.
@@ -64,7 +65,7 @@ impl Outbox {
         if !unknown.is_empty() {
             return Err(unknown);
         }
-        self.at_rest.store(false, Ordering::Relaxed);
+        self.hints.put(Hint::AT_REST, false);
         state.consumer.detach();
         state.control = None;
         state.waker = None;
@@ -121,12 +122,12 @@ impl Outbox {
 
     /// Moves the session's stored messages from memory to the backlog, as they can stay on disk while the client is away.
     pub(super) fn give_head_to_tail(&self, state: &mut State) {
-        let is_own = |delivery: &Delivery| matches!(Location::of(delivery.stored), Location::Own(_));
+        let is_own = |delivery: &Delivery| matches!(delivery.location(), Some(Location::Own(_)));
         let stored = state.queue.withdraw(is_own, &self.common.budget);
         state.spill.iter_mut().for_each(|spill| spill.refill.reset()); // the next connection tries at once
         for delivery in &stored {
-            if let Location::Own(sequence) = Location::of(delivery.stored) {
-                state.spill.get_or_insert_default().add(sequence, delivery);
+            if let Some(Location::Own(sequence)) = delivery.location() {
+                state.spill.get_or_insert_default().add(Sequence(sequence), delivery);
             }
         }
     }

@@ -134,7 +134,6 @@ impl Consumer {
         self.plain.map(|version| Wire { connection: self.connection, version })
     }
 
-    #[cfg(feature = "admin")]
     pub(super) fn pace(&self) -> Pace {
         self.pace
     }

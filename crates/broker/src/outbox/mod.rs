@@ -9,18 +9,17 @@ mod consumer;
 #[cfg(test)]
 mod for_tests;
 mod health;
+mod hints;
 mod pace;
 mod push;
 mod spill;
 mod sync;
 mod tail;
 mod tally;
-#[cfg(feature = "admin")]
 mod view;
 mod withheld;
 
 use std::num::NonZeroU64;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
@@ -28,9 +27,7 @@ use std::time::Instant;
 use arc_swap::ArcSwapOption;
 use rustc_hash::FxHashMap;
 use tenbin_balancer::{Availability, MemberLoad};
-#[cfg(feature = "admin")]
-use tenbin_codec::ReasonCode;
-use tenbin_codec::Text;
+use tenbin_codec::{ReasonCode, Text};
 use tenbin_session::Delivery;
 
 #[cfg(test)]
@@ -43,7 +40,8 @@ pub(crate) use tally::Tally;
 
 use backlogs::Backlogs;
 use consumer::Consumer;
-use sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard};
+use hints::{Hint, Hints};
+use sync::{AtomicU32, Mutex, MutexGuard};
 use withheld::Withheld;
 
 pub(crate) use crate::backlog::{Batch, Booked, Budget, Entry, Head, Limits, Reader, Run, Wire};
@@ -69,47 +67,17 @@ pub(crate) struct Outbox {
     /// The client's Maximum Packet Size in bytes. Written when a connection begins, read by publishers that choose
     /// among members. Relaxed: the connection checks the size again.
     packet_bytes_maximum: AtomicU32,
-    /// Current or last connection, and its protocol version if it takes ready-made packets: [`Outbox::connection`],
-    /// [`Outbox::wire`]. Written under the lock. Publishers read it as a hint and check their result under the lock.
-    /// Release and acquire: a publisher that sees the connection also sees its Maximum Packet Size, since only
-    /// publishers check the size of ready-made packets.
-    wire: AtomicU64,
-    /// The queue was full and has room since the last [`Outbox::take_room_again`], or groups are left to look at. Written
-    /// under the lock, and cleared by the receiver's task without it. Relaxed: the monitor wakes the task after it has set this.
-    has_room_again: AtomicBool,
-    /// Share groups of the client may have backlogs. Written under the lock, read without it; relaxed, with a fence: see
-    /// [`Outbox::may_have_backlogs`].
-    has_backlogs: AtomicBool,
-    /// Shared-subscription messages are queued but blocked by quota or socket. Written by the receiver's task. Read by
-    /// it and by publishers, under the lock or as a hint; relaxed.
-    keeps_back: AtomicBool,
-    /// The queue is empty, no control is pending, and the receiver's task will be woken when either changes. Written
-    /// under the lock, read without it by the receiver's task. Relaxed: a writer of `false` wakes the task, which
-    /// orders the two accesses. It need not wake the task if nothing can be sent. Then the task learns of it through
-    /// the lock of [`Outbox::set_socket_blocked`], or takes again anyway because its quota changed.
-    at_rest: AtomicBool,
+    hints: Hints,
     /// The session's queue on disk, if any: persistent or for transient spill, see `spill`. Changed without a
     /// connection or under the lock.
     stored: ArcSwapOption<StoredQueue>,
     /// Account for all memory of the client except its messages; `None` = not charged. Changed with the session's
     /// owner, before a connection begins.
     account: ArcSwapOption<Account>,
-    /// There is an on-disk backlog. Written under the lock, read by any thread as a hint; relaxed.
-    has_tail: AtomicBool,
-    /// The queue on disk or in memory is over limit: QoS 1 and 2 messages are to be refused. Accessed like `has_tail`.
-    is_over_quota: AtomicBool,
-    /// QoS 0 messages spill to disk too, because the receiver is slow and needs them in order. Accessed like
-    /// `has_tail`.
-    keeps_unacknowledged: AtomicBool,
-    /// The slow-consumer monitor watches this receiver. Written by the receiver's task and by the monitor, which clears
-    /// it under the lock. Relaxed.
-    is_watched: AtomicBool,
-    /// Much was left in the queue when the receiver last took from it. Accessed like `is_watched`.
-    lags: AtomicBool,
 }
 
 /// Values shared by all queues of a broker.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct OutboxCommon {
     /// Limits of each queue.
     pub(crate) limits: Limits,
@@ -132,13 +100,15 @@ pub(crate) enum Control {
     ShuttingDown,
     /// The client takes messages more slowly than they come and is to be disconnected.
     TooSlow,
+    /// The client is to use another node of the cluster. Any request but [`Control::Asked`] supersedes this one; the
+    /// slow-consumer monitor asks again later.
+    Moved,
     /// An operator ends the connection.
-    #[cfg(feature = "admin")]
     Kicked(ReasonCode),
     /// Permissions have changed. Requests that end the connection supersede this one.
     RightsChanged,
-    /// An operator asks for the session's figures. Any other request supersedes this one.
-    #[cfg(feature = "admin")]
+    /// An operator asks for the session's figures. Any other request supersedes this one; its receiver has to answer, unless
+    /// the connection ends.
     Asked,
 }
 
@@ -146,10 +116,10 @@ impl Control {
     /// A request gives way to requests of the same rank and of higher ranks.
     fn rank(self) -> u8 {
         match self {
-            #[cfg(feature = "admin")]
             Self::Asked => 0,
-            Self::RightsChanged => 1,
-            _ => 2,
+            Self::Moved => 1,
+            Self::RightsChanged => 2,
+            _ => 3,
         }
     }
 }
@@ -206,18 +176,9 @@ impl Outbox {
             common,
             load,
             packet_bytes_maximum: AtomicU32::new(u32::MAX),
-            wire: AtomicU64::default(),
-            has_room_again: AtomicBool::default(),
-            has_backlogs: AtomicBool::default(),
-            keeps_back: AtomicBool::default(),
-            at_rest: AtomicBool::default(),
+            hints: Hints::default(),
             stored: ArcSwapOption::empty(),
             account: ArcSwapOption::empty(),
-            has_tail: AtomicBool::default(),
-            is_over_quota: AtomicBool::default(),
-            keeps_unacknowledged: AtomicBool::default(),
-            is_watched: AtomicBool::default(),
-            lags: AtomicBool::default(),
         }
     }
 
@@ -293,12 +254,9 @@ impl Outbox {
         let acknowledged = state.queue.acknowledged();
         state.queue.take(quota, bytes, into, &self.common.budget);
         state.quota_left = quota.saturating_sub(acknowledged) as u32; // a session's quota has 16 bits
-        let keeps_back = state.has_shared_work();
-        if keeps_back != self.keeps_back() {
-            self.keeps_back.store(keeps_back, Ordering::Relaxed);
-        }
+        self.hints.put(Hint::KEEPS_BACK, state.has_shared_work());
         if state.queue.bytes() > LAGS_FROM_BYTES {
-            self.lags.store(true, Ordering::Relaxed);
+            self.hints.put(Hint::LAGS, true);
         }
         if (self.load.availability() == Availability::Full || state.is_stuffed)
             && self.common.limits.has_room_again(&state.queue)
@@ -311,7 +269,7 @@ impl Outbox {
                 Some(waker) => waker.clone_from(context.waker()),
                 waker => *waker = Some(context.waker().clone()),
             }
-            self.at_rest.store(state.queue.is_empty(), Ordering::Relaxed);
+            self.hints.put(Hint::AT_REST, state.queue.is_empty());
             return Poll::Pending;
         }
         Poll::Ready(Taken::Deliveries)
@@ -334,13 +292,13 @@ impl Outbox {
         if let Some(backlogs) = &mut state.backlogs {
             backlogs.begin_round();
         }
-        self.has_room_again.store(true, Ordering::Relaxed);
+        self.hints.set(Hint::HAS_ROOM_AGAIN);
     }
 
     /// Receiver: whether [`Outbox::poll_take`] would return `Pending` again, with a registered waker.
     #[inline]
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.at_rest.load(Ordering::Relaxed) && !self.has_tail()
+        self.hints.is_at_rest()
     }
 
     /// Receiver: like [`Outbox::poll_take`], but neither registers a waker nor takes a [`Control`].
@@ -351,14 +309,14 @@ impl Outbox {
     /// Receiver: whether it has to look at backlogs of its share groups ([`Outbox::next_backlog`]), for example because a
     /// full queue has got room.
     pub(crate) fn take_room_again(&self) -> bool {
-        self.has_room_again.load(Ordering::Relaxed) && self.has_room_again.swap(false, Ordering::Relaxed)
+        self.hints.has(Hint::HAS_ROOM_AGAIN) && self.hints.clear(Hint::HAS_ROOM_AGAIN)
     }
 
     /// Puts back messages that were taken and could not be sent, at the front of the queue.
     pub(crate) fn put_back(&self, deliveries: impl DoubleEndedIterator<Item = Delivery>) {
         let mut state = self.state();
         deliveries.rev().for_each(|delivery| state.queue.push_front(delivery, &self.common.budget));
-        self.at_rest.store(false, Ordering::Relaxed);
+        self.hints.put(Hint::AT_REST, false);
     }
 
     /// Sends a request to the connection's owner.
@@ -367,7 +325,6 @@ impl Outbox {
     }
 
     /// Sends a request to the owner of this connection; a later one gets none.
-    #[cfg(feature = "admin")]
     pub(crate) fn control_connection(&self, connection: u32, control: Control) {
         let state = self.state();
         if state.consumer.connection() == connection {
@@ -389,7 +346,7 @@ impl Outbox {
 
     /// Wakes the receiver's task, which has something to do.
     fn wake(&self, mut state: MutexGuard<'_, State>) {
-        self.at_rest.store(false, Ordering::Relaxed);
+        self.hints.put(Hint::AT_REST, false);
         let waker = state.waker.take();
         drop(state);
         if let Some(waker) = waker {

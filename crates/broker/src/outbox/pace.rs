@@ -1,12 +1,11 @@
 //! How a slow receiver's queue behaves, and the samples that others see of it; see `health`.
 
-use std::sync::atomic::Ordering;
-
 use tenbin_balancer::Availability;
 use tenbin_session::Delivery;
 
 use super::consumer::ConsumerState;
 use super::health::{Bounds, Pace, SOFT_FLOOR_BYTES, Sample};
+use super::hints::Hint;
 use super::{Outbox, State, WhenFull};
 use crate::backlog::{DiskWork, HEAD_BYTES};
 use crate::durable::{Location, StoredQueue, bytes_of};
@@ -16,13 +15,13 @@ impl Outbox {
     /// before.
     #[inline]
     pub(crate) fn begin_watch(&self) -> bool {
-        !self.is_watched.load(Ordering::Relaxed) && !self.is_watched.swap(true, Ordering::Relaxed)
+        !self.hints.has(Hint::IS_WATCHED) && self.hints.set(Hint::IS_WATCHED)
     }
 
     /// Whether much is left in the queue though the receiver takes from it; a hint.
     #[inline]
     pub(crate) fn lags(&self) -> bool {
-        self.lags.load(Ordering::Relaxed)
+        self.hints.has(Hint::LAGS)
     }
 
     /// Ends the watch if there is no reason for it any more; returns whether it did.
@@ -35,8 +34,7 @@ impl Outbox {
         };
         if ends {
             // Under the lock: a receiver that gets blocked later calls `begin_watch` again.
-            self.is_watched.store(false, Ordering::Relaxed);
-            self.lags.store(false, Ordering::Relaxed);
+            self.hints.clear(Hint::IS_WATCHED.and(Hint::LAGS));
         }
         ends
     }
@@ -154,11 +152,11 @@ impl Outbox {
         let can_write = can_write && state.spill.as_ref().is_none_or(|spill| spill.has_offsets_for(count));
         let mut work = DiskWork::default();
         let can_write = can_write && work.book(self.common.durable.as_deref(), bytes);
-        let goes = |delivery: &Delivery| match Location::of(delivery.stored) {
-            Location::Own(_) => true,
-            Location::Group(_) => false,
-            Location::Memory => can_write && unplaced(delivery),
-            Location::Transient(_) => unreachable!("no message in memory has a transient entry"),
+        let goes = |delivery: &Delivery| match delivery.location() {
+            Some(Location::Own(_)) => true,
+            Some(Location::Group(_)) => false,
+            None => can_write && unplaced(delivery),
+            Some(Location::Transient(_)) => unreachable!("no message in memory has a transient entry"),
         };
         let mut rest = state.queue.withdraw_behind(HEAD_BYTES, goes, &self.common.budget);
         if rest.is_empty() {

@@ -2,7 +2,6 @@
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use rustc_hash::FxHashMap;
@@ -10,7 +9,8 @@ use tenbin_balancer::Availability;
 use tenbin_session::Delivery;
 use tenbin_store::spool::Sequence;
 
-use super::{Booked, Control, Head, Limits, Outbox, Pressure, Reader, State, Tally, WhenFull};
+use super::hints::Hint;
+use super::{Booked, Budget, Control, Head, Limits, Outbox, Pressure, Reader, State, Tally, WhenFull};
 use crate::backlog::{Batch, DiskWork, Dropped, Entry, Run, Spill, Wire};
 use crate::durable::StoredQueue;
 use crate::hooks::DropReason;
@@ -66,40 +66,44 @@ impl Outbox {
         let slow = consumer.slow_limits(common);
         let is_attached = consumer.is_connected();
         let is_new = chosen.is_some();
+        // In place: a move of the parts would copy them.
         let mut push = Push {
-            outbox: self,
-            queue,
-            is_behind: State::has_tail(spill.as_deref()),
-            spill,
-            limits: slow.as_ref().unwrap_or(common),
-            is_spooling: slow.is_some(),
-            disk: None,
-            groups,
-            is_attached,
-            is_attached_for_groups: is_attached && chosen.is_none_or(|chosen| chosen == consumer.connection()),
-            is_closed: consumer.is_closed(),
-            wire: consumer.wire(),
-            now,
-            returned,
-            refused: None,
-            joined: None,
-            tally: None,
-            given: 0,
+            target: Target {
+                outbox: self,
+                queue,
+                is_behind: State::has_tail(spill.as_deref()),
+                spill,
+                disk: None,
+                groups,
+                is_attached,
+                is_attached_for_groups: is_attached && chosen.is_none_or(|chosen| chosen == consumer.connection()),
+                is_closed: consumer.is_closed(),
+                wire: consumer.wire(),
+                returned,
+            },
+            limits: PushLimits {
+                usual: common,
+                lower: slow.as_ref().unwrap_or(common),
+                is_spooling: slow.is_some(),
+                budget: &self.common.budget,
+                now,
+            },
             effects: Effects::default(),
         };
         put_in(&mut push);
-        push.count();
-        self.at_rest.store(false, Ordering::Relaxed);
-        let Push { refused, disk, effects, .. } = push;
-        let Effects { is_too_slow, dropped_full, full_by, dropped_offline, mut taken_back, disk_work, .. } = effects;
+        push.effects.count();
+        self.hints.put(Hint::AT_REST, false);
+        let Push { target: Target { disk, .. }, effects, .. } = push;
+        let Effects { refused, refuses_own, is_too_slow, spooled, mut taken_back, disk_work, .. } = effects;
+        let Effects { dropped_full, full_by, dropped_offline, .. } = effects;
         let state = &mut *guard;
         // Messages that come again have been here for an unknown time.
         if is_new && is_attached && self.common.metrics.timings().is_some() {
             let address = std::ptr::from_ref(self).addr() as u64;
             state.queue.measure(first_number, address / size_of::<Self>() as u64, now);
         }
-        if effects.refuses_own || effects.spooled {
-            state.is_stuffed |= effects.refuses_own;
+        if refuses_own || spooled {
+            state.is_stuffed |= refuses_own;
             self.publish(state);
         }
         if is_too_slow && is_attached && state.control.is_none_or(|pending| pending.rank() < Control::TooSlow.rank()) {
@@ -167,14 +171,18 @@ impl Outbox {
     }
 }
 
-/// Adds one batch to the queue.
+/// Adds one batch to a queue.
 pub(super) struct Push<'a> {
+    pub(super) target: Target<'a>,
+    pub(super) limits: PushLimits<'a>,
+    pub(super) effects: Effects<'a>,
+}
+
+/// The queue that gets the batch, in memory and on disk; its receiver; and the list of refused messages.
+pub(super) struct Target<'a> {
     pub(super) outbox: &'a Outbox,
     pub(super) queue: &'a mut Head,
     pub(super) spill: &'a mut Option<Box<Spill>>,
-    /// Limits for messages that are not stored; lower for a slow receiver.
-    limits: &'a Limits,
-    pub(super) is_spooling: bool,
     /// There is an on-disk backlog.
     pub(super) is_behind: bool,
     /// The queue on disk; the outer `None` means not looked up yet.
@@ -185,20 +193,30 @@ pub(super) struct Push<'a> {
     is_attached_for_groups: bool,
     pub(super) is_closed: bool,
     wire: Option<Wire>,
-    now: Instant,
+    /// Messages that go back to their publishers or groups.
     returned: &'a mut Vec<Delivery>,
+}
+
+/// How much the queue may hold.
+pub(super) struct PushLimits<'a> {
+    usual: &'a Limits,
+    /// Limits for messages that are not stored; lower for a slow receiver.
+    lower: &'a Limits,
+    /// The receiver is slow.
+    pub(super) is_spooling: bool,
+    budget: &'a Budget,
+    now: Instant,
+}
+
+/// What the batch causes beside its messages in the queue.
+#[derive(Default)]
+pub(super) struct Effects<'a> {
     /// Share group of the last refused shared message.
     refused: Option<NonZeroU64>,
     // Looked up and counted once for consecutive messages of one group.
     joined: Option<NonZeroU64>,
     tally: Option<&'a Tally>,
     given: u64,
-    pub(super) effects: Effects,
-}
-
-/// Effects of a batch beside those on the queue.
-#[derive(Default)]
-pub(super) struct Effects {
     /// It added to the on-disk backlog.
     pub(super) spooled: bool,
     /// A QoS 1 or 2 message of no share group found no room, and was refused.
@@ -215,21 +233,20 @@ pub(super) struct Effects {
     taken_back: Booked,
 }
 
-impl<'a> Push<'a> {
+impl Push<'_> {
     #[inline]
     fn single(&mut self, delivery: Delivery) {
         let acknowledged = delivery.qos.is_acknowledged();
         if !self.is_member(delivery.share) {
-            self.effects.taken_back += Booked::of(&delivery);
-            self.returned.push(delivery); // [MQTT-3.10.4-2]
-        } else if self.is_closed || (!self.is_attached && !acknowledged) {
+            self.give_back(delivery); // [MQTT-3.10.4-2]
+        } else if self.target.is_closed || (!self.target.is_attached && !acknowledged) {
             self.effects.taken_back += Booked::of(&delivery);
             self.effects.dropped_offline += 1;
-            self.queue.note_dropped(&delivery, DropReason::Offline);
+            self.target.queue.note_dropped(&delivery, DropReason::Offline);
             if delivery.stored.is_some() {
                 self.give_place_up(&delivery);
             }
-        } else if delivery.stored.is_some() || self.is_behind || self.is_spooling {
+        } else if delivery.stored.is_some() || self.target.is_behind || self.limits.is_spooling {
             if let Some(delivery) = self.on_disk(delivery) {
                 self.in_memory(delivery);
             }
@@ -241,13 +258,13 @@ impl<'a> Push<'a> {
     #[inline]
     fn in_memory(&mut self, delivery: Delivery) {
         let acknowledged = delivery.qos.is_acknowledged();
-        if acknowledged && self.refused.is_some() && self.refused == delivery.share {
+        if acknowledged && self.effects.refused.is_some() && self.effects.refused == delivery.share {
             self.refuse(delivery); // a smaller message could fit and overtake its predecessor
         } else if acknowledged && self.effects.refuses_own && delivery.share.is_none() {
-            self.returned.push(delivery); // as above
-        } else if self.fits(&delivery) {
-            self.given += 1;
-            self.queue.append(delivery, self.reader());
+            self.target.returned.push(delivery); // as above
+        } else if self.limits.fit(&mut self.target, &delivery) {
+            self.effects.given += 1;
+            self.target.queue.append(delivery, self.target.reader());
         } else if acknowledged && delivery.share.is_some() {
             self.refuse(delivery);
         } else if let Some(delivery) = self.overflow(delivery) {
@@ -261,80 +278,62 @@ impl<'a> Push<'a> {
     /// Adds a message of QoS 0 to a full queue, or drops it or others.
     #[cold]
     fn push_full(&mut self, delivery: Delivery) {
-        let outbox = self.outbox;
-        self.given += 1;
-        if self.limits.when_full == WhenFull::Disconnect {
-            self.effects.is_too_slow = true;
-        }
-        let usual = self.limits_for(&delivery);
+        let Self { target, limits, effects } = self;
+        effects.given += 1;
+        effects.is_too_slow |= limits.lower.when_full == WhenFull::Disconnect;
+        let usual = limits.of(target.queue, &delivery);
         // A receiver that cannot spill keeps at least the newest messages.
         let when_full = match usual.when_full {
             WhenFull::Spool => WhenFull::DropOldest,
             when_full => when_full,
         };
-        let limits = Limits { when_full, ..*usual };
-        let full_by = usual.memory_bound(self.queue.usage(), delivery.queued_bytes());
+        let full_by = usual.memory_bound(target.queue.usage(), delivery.queued_bytes());
+        let full = Limits { when_full, ..*usual };
         let Dropped { messages, booked } =
-            self.queue.push(delivery, self.reader(), &limits, &outbox.common.budget, self.now);
-        self.effects.dropped_full += messages;
+            target.queue.push(delivery, target.reader(), &full, limits.budget, limits.now);
+        effects.dropped_full += messages;
         if messages > 0 {
-            self.effects.full_by = Some(full_by);
+            effects.full_by = Some(full_by);
         }
-        self.effects.taken_back += booked;
-    }
-
-    #[inline]
-    fn fits(&mut self, delivery: &Delivery) -> bool {
-        let limits = self.limits_for(delivery);
-        self.queue.fits(delivery, self.reader(), limits, &self.outbox.common.budget, self.now)
-    }
-
-    /// Limits for a message.
-    ///
-    /// A slow receiver has less room for QoS 0, but always for one message. It also has less for shared messages, as
-    /// other members can take them.
-    #[inline]
-    fn limits_for(&self, delivery: &Delivery) -> &'a Limits {
-        if !self.is_spooling || self.usual_limits_hold(delivery) { &self.outbox.common.limits } else { self.limits }
-    }
-
-    #[cold]
-    fn usual_limits_hold(&self, delivery: &Delivery) -> bool {
-        let is_own = delivery.share.is_none();
-        is_own && (delivery.qos.is_acknowledged() || !self.queue.has_unacknowledged())
+        effects.taken_back += booked;
     }
 
     /// Whether a message that is or can be stored stays on disk for now.
     pub(super) fn goes_to_tail(&mut self, delivery: &Delivery) -> bool {
-        State::has_tail(self.spill.as_deref())
-            || !self.is_attached
-            || (self.is_spooling && !self.queue.is_short())
-            || !self.fits(delivery)
+        let Self { target, limits, .. } = self;
+        State::has_tail(target.spill.as_deref())
+            || !target.is_attached
+            || (limits.is_spooling && !target.queue.is_short())
+            || !limits.fit(target, delivery)
+    }
+
+    fn give_back(&mut self, delivery: Delivery) {
+        self.effects.taken_back += Booked::of(&delivery);
+        self.target.returned.push(delivery);
     }
 
     #[cold]
     fn refuse(&mut self, delivery: Delivery) {
-        self.refused = delivery.share;
-        self.effects.taken_back += Booked::of(&delivery);
-        self.returned.push(delivery);
+        self.effects.refused = delivery.share;
+        self.give_back(delivery);
     }
 
     /// Returns a QoS 1 or 2 message of no share group to its publisher; those behind it will follow.
     #[cold]
     pub(super) fn refuse_own(&mut self, delivery: Delivery) {
         self.effects.refuses_own = true;
-        self.returned.push(delivery);
+        self.target.returned.push(delivery);
     }
 
     /// Adds a run as a whole or as single messages.
     fn run(&mut self, run: Run, packets: &[u8]) {
-        let budget = &self.outbox.common.budget;
+        let Self { target, limits, .. } = self;
         // Packets for another connection are decoded again, and so are messages that have to follow an on-disk backlog.
-        let is_apart = (self.is_spooling || self.is_behind) && self.limits.when_full == WhenFull::Spool;
-        let is_for_us = self.wire == Some(run.wire) && self.is_attached && !self.is_closed && !is_apart;
-        if is_for_us && self.is_member(run.share) && self.queue.fits_run(&run, self.reader(), self.limits, budget) {
-            self.given += u64::from(run.messages);
-            self.queue.append_run(run, packets);
+        let is_apart = (limits.is_spooling || target.is_behind) && limits.lower.when_full == WhenFull::Spool;
+        let is_for_us = target.wire == Some(run.wire) && target.is_attached && !target.is_closed && !is_apart;
+        if is_for_us && self.is_member(run.share) && self.limits.fit_run(&self.target, &run) {
+            self.effects.given += u64::from(run.messages);
+            self.target.queue.append_run(run, packets);
         } else {
             run.deliveries(packets).for_each(|delivery| self.single(delivery));
         }
@@ -343,24 +342,55 @@ impl<'a> Push<'a> {
     /// Whether the receiver is still a member of the group that chose it, if one did.
     #[inline]
     fn is_member(&mut self, share: Option<NonZeroU64>) -> bool {
-        if self.joined != share {
-            self.count();
-            let group = share.filter(|_| self.is_attached_for_groups);
-            self.tally = group.and_then(|group| self.groups.get(&group)).map(|tally| &**tally);
-            self.joined = group.filter(|_| self.tally.is_some());
+        let Self { target, effects, .. } = self;
+        if effects.joined != share {
+            effects.count();
+            let group = share.filter(|_| target.is_attached_for_groups);
+            effects.tally = group.and_then(|group| target.groups.get(&group)).map(|tally| &**tally);
+            effects.joined = group.filter(|_| effects.tally.is_some());
         }
-        self.joined == share
+        effects.joined == share
+    }
+}
+
+impl Target<'_> {
+    fn reader(&self) -> Reader {
+        if self.is_attached { Reader::Present } else { Reader::Absent }
+    }
+}
+
+impl<'a> PushLimits<'a> {
+    #[inline]
+    fn fit(&self, target: &mut Target<'_>, delivery: &Delivery) -> bool {
+        let limits = self.of(target.queue, delivery);
+        target.queue.fits(delivery, target.reader(), limits, self.budget, self.now)
     }
 
+    fn fit_run(&self, target: &Target<'_>, run: &Run) -> bool {
+        target.queue.fits_run(run, target.reader(), self.lower, self.budget)
+    }
+
+    /// Limits for a message.
+    ///
+    /// A slow receiver has less room for QoS 0, but always for one message. It also has less for shared messages, as
+    /// other members can take them.
+    #[inline]
+    fn of(&self, queue: &Head, delivery: &Delivery) -> &'a Limits {
+        if !self.is_spooling || usual_limits_hold(queue, delivery) { self.usual } else { self.lower }
+    }
+}
+
+#[cold]
+fn usual_limits_hold(queue: &Head, delivery: &Delivery) -> bool {
+    delivery.share.is_none() && (delivery.qos.is_acknowledged() || !queue.has_unacknowledged())
+}
+
+impl Effects<'_> {
     /// Adds the messages given since the last call to the member's tally.
     fn count(&mut self) {
         let given = std::mem::take(&mut self.given);
         if let Some(tally) = self.tally.take() {
             tally.add(given);
         }
-    }
-
-    fn reader(&self) -> Reader {
-        if self.is_attached { Reader::Present } else { Reader::Absent }
     }
 }

@@ -120,15 +120,15 @@ impl Outbox {
 impl Push<'_> {
     /// The queue on disk, looked up once for a batch.
     fn queue_on_disk(&mut self) -> Option<Arc<StoredQueue>> {
-        self.disk.get_or_insert_with(|| self.outbox.disk()).clone()
+        self.target.disk.get_or_insert_with(|| self.target.outbox.disk()).clone()
     }
 
     /// Handles a message that is stored, or may have to follow stored ones.
     ///
     /// `None`: the message is in the backlog, refused or dropped. A returned message goes to memory if there is room.
     pub(super) fn on_disk(&mut self, mut delivery: Delivery) -> Option<Delivery> {
-        let location = Location::of(delivery.stored);
-        if delivery.share.is_some() || matches!(location, Location::Group(_)) {
+        let location = delivery.location();
+        if delivery.share.is_some() || matches!(location, Some(Location::Group(_))) {
             return Some(delivery);
         }
         let Some(queue) = self.queue_on_disk() else {
@@ -136,21 +136,22 @@ impl Push<'_> {
             return Some(delivery);
         };
         let place = match location {
-            Location::Own(_) if !queue.is_temporary() && !self.goes_to_tail(&delivery) => return Some(delivery),
-            Location::Own(sequence) if !queue.is_temporary() => {
-                self.add_to_tail(sequence, &delivery);
+            Some(Location::Own(_)) if !queue.is_temporary() && !self.goes_to_tail(&delivery) => return Some(delivery),
+            Some(Location::Own(sequence)) if !queue.is_temporary() => {
+                self.add_to_tail(Sequence(sequence), &delivery);
                 return None;
             }
-            Location::Memory if !self.outbox.passes(&queue, &delivery) => return Some(delivery),
-            Location::Memory | Location::Group(_) => None,
+            None if !self.target.outbox.passes(&queue, &delivery) => return Some(delivery),
+            None | Some(Location::Group(_)) => None,
             // An own one is of an earlier session.
-            Location::Transient(sequence) | Location::Own(sequence) => Some(sequence),
+            Some(Location::Transient(sequence) | Location::Own(sequence)) => Some(Sequence(sequence)),
         };
         let is_valid = |sequence: &Sequence| {
             queue.may_pass_at(*sequence) && self.effects.placed_at.is_none_or(|at| *sequence > at)
         };
         let valid = place.filter(is_valid);
-        let may_wait = self.is_attached && (self.is_behind || self.is_spooling) && !self.is_closed;
+        let may_wait =
+            self.target.is_attached && (self.target.is_behind || self.limits.is_spooling) && !self.target.is_closed;
         if may_wait && self.goes_to_tail(&delivery) {
             if !delivery.qos.is_acknowledged() && self.has_no_disk_left() {
                 self.effects.disk_work.end(Ended::Refused, place);
@@ -164,14 +165,14 @@ impl Push<'_> {
                 self.add_to_tail(sequence, &delivery);
                 return None;
             }
-            if !self.effects.disk_work.book(self.outbox.common.durable.as_deref(), bytes_of(&delivery)) {
+            if !self.effects.disk_work.book(self.target.outbox.common.durable.as_deref(), bytes_of(&delivery)) {
                 return self.left_without_room(place, delivery);
             }
             if let Some(Place { sequence, .. }) = queue.next() {
-                self.spill.get_or_insert_default().place(sequence, &mut delivery, &mut self.effects.disk_work);
+                self.target.spill.get_or_insert_default().place(sequence, &mut delivery, &mut self.effects.disk_work);
                 self.effects.spooled = true;
                 self.effects.placed_at = Some(sequence);
-                self.is_behind = true;
+                self.target.is_behind = true;
                 self.effects.disk_work.end(Ended::InMemory, place); // it has another entry
                 return None;
             }
@@ -194,9 +195,10 @@ impl Push<'_> {
 
     fn drop_full(&mut self, delivery: &Delivery) {
         self.effects.dropped_full += 1;
-        let entries = self.spill.as_deref().map(|spill| &spill.entries);
-        self.effects.full_by = Some(self.outbox.common.limits.full_bound(self.queue.usage(), entries, true));
-        self.queue.note_dropped(delivery, DropReason::QueueFull);
+        let entries = self.target.spill.as_deref().map(|spill| &spill.entries);
+        self.effects.full_by =
+            Some(self.target.outbox.common.limits.full_bound(self.target.queue.usage(), entries, true));
+        self.target.queue.note_dropped(delivery, DropReason::QueueFull);
     }
 
     /// Spills a message that finds no room in memory, and begins a backlog if there is none.
@@ -204,38 +206,39 @@ impl Push<'_> {
     /// Returns the message if the disk has no room either.
     #[cold]
     pub(super) fn overflow(&mut self, delivery: Delivery) -> Option<Delivery> {
-        let passes = delivery.qos.is_acknowledged() || self.outbox.common.limits.when_full == WhenFull::Spool;
-        let may_pass = passes && delivery.share.is_none() && delivery.stored.is_none() && self.is_attached;
-        if !may_pass || self.is_behind {
+        let passes = delivery.qos.is_acknowledged() || self.target.outbox.common.limits.when_full == WhenFull::Spool;
+        let may_pass = passes && delivery.share.is_none() && delivery.stored.is_none() && self.target.is_attached;
+        if !may_pass || self.target.is_behind {
             return Some(delivery);
         }
-        let Some(queue) = self.outbox.make_disk() else { return Some(delivery) };
-        self.spill.get_or_insert_default().begin(&queue, self.queue.len());
-        self.disk = Some(Some(queue));
-        (self.is_behind, self.effects.spooled) = (true, true);
+        let Some(queue) = self.target.outbox.make_disk() else { return Some(delivery) };
+        self.target.spill.get_or_insert_default().begin(&queue, self.target.queue.len());
+        self.target.disk = Some(Some(queue));
+        (self.target.is_behind, self.effects.spooled) = (true, true);
         self.on_disk(delivery)
     }
 
     /// Completes the entry of a message that will not be delivered.
     #[cold]
     pub(super) fn give_place_up(&mut self, delivery: &Delivery) {
-        if let Location::Own(sequence) | Location::Transient(sequence) = Location::of(delivery.stored)
+        if let Some(Location::Own(sequence) | Location::Transient(sequence)) = delivery.location()
             && self.queue_on_disk().is_some()
         {
-            self.effects.disk_work.end(Ended::Refused, [sequence]);
+            self.effects.disk_work.end(Ended::Refused, [Sequence(sequence)]);
         }
     }
 
     fn add_to_tail(&mut self, sequence: Sequence, delivery: &Delivery) {
-        self.spill.get_or_insert_default().add(sequence, delivery);
+        self.target.spill.get_or_insert_default().add(sequence, delivery);
         self.effects.spooled = true;
-        self.is_behind = true;
+        self.target.is_behind = true;
     }
 
     /// Whether the disk has no room for QoS 0 messages. Publishers usually check this before the push.
     fn has_no_disk_left(&self) -> bool {
-        let limits = &self.outbox.common.limits;
-        self.spill.as_deref().is_some_and(|spill| limits.disk_is_over(&spill.entries)) || self.outbox.is_disk_behind()
+        let limits = &self.target.outbox.common.limits;
+        self.target.spill.as_deref().is_some_and(|spill| limits.disk_is_over(&spill.entries))
+            || self.target.outbox.is_disk_behind()
     }
 }
 

@@ -3,11 +3,11 @@
 #[cfg(not(tenbin_model))]
 pub(super) use std::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicBool, AtomicU32, AtomicU64},
+    atomic::{AtomicU32, AtomicU64},
 };
 
 #[cfg(tenbin_model)]
 pub(super) use loom::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicBool, AtomicU32, AtomicU64},
+    atomic::{AtomicU32, AtomicU64},
 };

@@ -10,16 +10,16 @@
 //! has further rules: see `spill`.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use tenbin_balancer::Availability;
 use tenbin_codec::TopicName;
 use tenbin_session::Delivery;
 
-use super::{Limits, Outbox, Reader, State, WhenFull, Wire};
+use super::hints::{Guarded, Hint};
+use super::{Limits, Outbox, Reader, State, WhenFull};
 use crate::backlog::{DiskWork, NextPage, Refilled, Spill};
-use crate::durable::{Ended, Location, Page, StoredQueue, WaitingEntries};
+use crate::durable::{Ended, Location, Page, Sequence, StoredQueue, WaitingEntries};
 use crate::hooks::{DropReason, Events};
 use crate::values::Bound;
 
@@ -44,7 +44,7 @@ impl Outbox {
     /// Whether QoS 0 messages spill to disk at the moment; a hint.
     #[inline]
     pub(crate) fn keeps_unacknowledged(&self) -> bool {
-        self.keeps_unacknowledged.load(Ordering::Relaxed)
+        self.hints.has(Hint::KEEPS_UNACKNOWLEDGED)
     }
 
     /// Sets the queue on disk from now on. To be called without a connection and before the session subscribes to
@@ -64,7 +64,7 @@ impl Outbox {
     /// Whether there is an on-disk backlog; a hint.
     #[inline]
     pub(crate) fn has_tail(&self) -> bool {
-        self.has_tail.load(Ordering::Relaxed)
+        self.hints.has(Hint::HAS_TAIL)
     }
 
     /// Whether another QoS 1 or 2 message has no room, on disk or, without a queue there, in memory.
@@ -76,7 +76,7 @@ impl Outbox {
     /// The bound by which another QoS 1 or 2 message has no room, as [`Outbox::is_over_quota`] says.
     #[inline]
     pub(crate) fn over_quota(&self, now: Instant) -> Option<Bound> {
-        if self.is_over_quota.load(Ordering::Relaxed) { self.still_over_quota(now) } else { None }
+        if self.hints.has(Hint::IS_OVER_QUOTA) { self.still_over_quota(now) } else { None }
     }
 
     /// Drops expired messages before it looks again.
@@ -153,9 +153,9 @@ impl Outbox {
             if is_forbidden && delivery.qos.is_acknowledged() {
                 return self.withhold_read(withheld, delivery);
             }
-            if let Location::Transient(sequence) = Location::of(delivery.stored) {
+            if let Some(Location::Transient(sequence)) = delivery.location() {
                 delivery.stored = None;
-                work.end(Ended::InMemory, [sequence]);
+                work.end(Ended::InMemory, [Sequence(sequence)]);
             }
             if !is_forbidden {
                 queue.append(delivery, Reader::Present);
@@ -165,7 +165,7 @@ impl Outbox {
         work.end(Ended::Expired, refilled.done.iter().copied());
         queue.settle(&self.common.budget);
         self.publish(&mut guard);
-        self.at_rest.store(false, Ordering::Relaxed);
+        self.hints.put(Hint::AT_REST, false);
         drop(guard);
         self.common.metrics.dropped_expired.add(refilled.done.len() as u64);
         self.do_disk_work(disk, work);
@@ -191,18 +191,15 @@ impl Outbox {
         let limits = &self.common.limits;
         let is_over =
             state.is_stuffed || entries.into_iter().chain(withheld).any(|entries| limits.disk_is_over(entries));
-        self.has_tail.store(entries.is_some_and(|entries| !entries.is_empty()), Ordering::Relaxed);
-        self.is_over_quota.store(is_over, Ordering::Relaxed);
+        let has_tail = entries.is_some_and(|entries| !entries.is_empty());
         let keeps_unacknowledged = self.switch_passing(state);
-        // Publishers read both for each plain message, so their cache line is written only for a change.
-        if self.keeps_unacknowledged.load(Ordering::Relaxed) != keeps_unacknowledged {
-            self.keeps_unacknowledged.store(keeps_unacknowledged, Ordering::Relaxed);
-        }
-        let plain = state.consumer.plain().filter(|_| !keeps_unacknowledged);
-        let wire = Wire::to_bits(state.consumer.connection(), plain);
-        if self.wire.load(Ordering::Relaxed) != wire {
-            self.wire.store(wire, Ordering::Release);
-        }
+        self.hints.publish(Guarded {
+            has_tail,
+            is_over_quota: is_over,
+            keeps_unacknowledged,
+            connection: state.consumer.connection(),
+            plain: state.consumer.plain().filter(|_| !keeps_unacknowledged),
+        });
         is_over
     }
 }

@@ -3,13 +3,12 @@
 //! A missing right deletes nothing. The messages leave the queue, so that others can pass them, and join it again when the
 //! rights change or the connection ends. Then they are judged anew. Until then, messages on disk leave memory.
 
-use std::sync::atomic::Ordering;
-
 use tenbin_session::Delivery;
 
+use super::hints::Hint;
 use super::{Booked, Outbox, State};
 use crate::backlog::{Entries, Usage};
-use crate::durable::Location;
+use crate::durable::{Location, Sequence};
 
 /// Messages of QoS 1 and 2 that are withheld from the receiver.
 #[derive(Debug, Default)]
@@ -23,9 +22,9 @@ pub(super) struct Withheld {
 impl Withheld {
     /// Adds a message that is read from disk, or in memory.
     pub(super) fn add(&mut self, delivery: Delivery) {
-        match Location::of(delivery.stored) {
-            Location::Own(sequence) | Location::Transient(sequence) => {
-                self.entries.add(sequence, delivery.template.len());
+        match delivery.location() {
+            Some(Location::Own(sequence) | Location::Transient(sequence)) => {
+                self.entries.add(Sequence(sequence), delivery.template.whole_len());
             }
             _ => self.messages.push(delivery.detach()),
         }
@@ -69,7 +68,7 @@ impl Outbox {
             state.withheld = Some(Box::new(withheld));
         }
         self.publish(&mut state);
-        self.at_rest.store(false, Ordering::Relaxed);
+        self.hints.put(Hint::AT_REST, false);
         drop(state);
         self.take_back(shared.iter().map(Booked::of).sum());
         (shared, count)

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -10,7 +10,6 @@ use tenbin_codec::{Text, TopicFilter, Will};
 use tenbin_session::Session;
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 
-#[cfg(feature = "admin")]
 use super::SessionFigures;
 use super::partly_refused::PartlyRefused;
 use super::subscriptions::Subscriptions;
@@ -33,6 +32,8 @@ pub(crate) struct Client {
     /// Number of claims; the newest one gets the session. Each claimant raises it before it asks the owner to leave,
     /// and the owner reads it once it has the state.
     claims: AtomicU64,
+    /// Where its connection is; see [`Place`]. Relaxed.
+    place: AtomicU8,
     /// Number of users that wait for the end of this anonymous session.
     displacing: AtomicU32,
     /// Notifies waiting claimants of a newer claim.
@@ -40,6 +41,19 @@ pub(crate) struct Client {
     /// Held by the owning connection's task for the connection's whole life: a token of ownership, not a lock.
     /// It is fair. A task that waits for it waits for no other lock.
     state: Arc<Mutex<ClientState>>,
+}
+
+/// Where the connection of a slow receiver is in a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Place {
+    /// It stays: the client knows no Server Reference, its session or its Will would end soon after the connection, or a relay
+    /// cannot see packets.
+    Stays,
+    /// At the leader, or at a relay that has no copy.
+    MayMove,
+    /// At the follower, whose relay takes messages by reference.
+    AtFollower,
 }
 
 /// Session State (MQTT 5.0 §4.1) without the queued messages, which are in the outbox.
@@ -148,7 +162,21 @@ const USER_PROPERTY_BYTES: usize = 64;
 impl Client {
     pub(crate) fn new(id: Text, number: u64, outbox: Arc<Outbox>, load: Arc<MemberLoad>, rights: Arc<Rights>) -> Self {
         let (claims, displacing, newer_claim) = (AtomicU64::new(0), AtomicU32::new(0), Notify::new());
-        Self { id, number, outbox, load, rights, claims, displacing, newer_claim, state: Arc::default() }
+        let place = AtomicU8::new(Place::Stays as u8);
+        Self { id, number, outbox, load, rights, claims, place, displacing, newer_claim, state: Arc::default() }
+    }
+
+    /// Where its last connection is, or was.
+    pub(crate) fn place(&self) -> Place {
+        match self.place.load(Ordering::Relaxed) {
+            place if place == Place::MayMove as u8 => Place::MayMove,
+            place if place == Place::AtFollower as u8 => Place::AtFollower,
+            _ => Place::Stays,
+        }
+    }
+
+    pub(crate) fn set_place(&self, place: Place) {
+        self.place.store(place as u8, Ordering::Relaxed);
     }
 
     pub(crate) fn receiver(&self) -> Receiver {
@@ -236,7 +264,6 @@ impl Lease {
     }
 
     /// Figures of the session. `session`: its messages in flight.
-    #[cfg(feature = "admin")]
     pub(crate) fn figures(&self, session: &Session) -> SessionFigures {
         let state = &*self.state;
         SessionFigures {

@@ -2,9 +2,10 @@
 
 mod address_quota;
 mod client;
+#[cfg(test)]
+mod for_tests;
 mod partly_refused;
 mod remembered_speeds;
-#[cfg(feature = "admin")]
 mod roster;
 mod slow_receivers;
 mod subscriptions;
@@ -17,11 +18,11 @@ use tenbin_codec::Text;
 
 use crate::auth::Principal;
 pub(crate) use address_quota::{AddressQuota, Counted, OverQuota};
-pub(crate) use client::{ChargedWill, Client, Lease, PendingWill, session_bytes};
+pub(crate) use client::{ChargedWill, Client, Lease, PendingWill, Place, session_bytes};
 pub(crate) use partly_refused::PartlyRefused;
 pub(crate) use remembered_speeds::RememberedSpeeds;
-#[cfg(feature = "admin")]
-pub(crate) use roster::{Link, Roster, SessionFigures};
+pub(crate) use roster::{ConnectionInfo, Roster, SessionFigures};
+pub use slow_receivers::ClientAddresses;
 pub(crate) use slow_receivers::SlowReceivers;
 pub(crate) use subscriptions::Subscriptions;
 
@@ -35,7 +36,6 @@ pub(crate) struct ClientRegistry {
     /// The last number given; 0 is the broker's own.
     last_number: AtomicU64,
     /// Set before the first session, by a broker with admin HTTP.
-    #[cfg(feature = "admin")]
     roster: std::sync::OnceLock<Roster>,
 }
 
@@ -122,7 +122,6 @@ impl ClientRegistry {
     /// Removes an ended session, but not a newer one of the same Client Identifier.
     pub(crate) fn remove(&self, client: &Client) {
         self.clients.remove_if(&client.id, |_, other| other.number == client.number);
-        #[cfg(feature = "admin")]
         if let Some(roster) = self.roster.get() {
             roster.remove(client.number);
         }
@@ -134,13 +133,11 @@ impl ClientRegistry {
     }
 
     /// Keeps a roster from now on. Call it before the first session begins.
-    #[cfg(feature = "admin")]
     pub(crate) fn keep_roster(&self) {
         self.roster.get_or_init(Roster::default);
     }
 
     /// The roster; `None` if sessions cannot be listed.
-    #[cfg(feature = "admin")]
     pub(crate) fn roster(&self) -> Option<&Roster> {
         self.roster.get()
     }
@@ -164,7 +161,6 @@ impl ClientRegistry {
             is_new = true;
             let client = Arc::new(new(self.next_number()));
             // Under the lock of the shard, so that the removal comes later.
-            #[cfg(feature = "admin")]
             if let Some(roster) = self.roster.get() {
                 roster.add(&client);
             }
@@ -178,33 +174,14 @@ impl ClientRegistry {
 mod tests {
     use std::time::Duration;
 
-    use tenbin_balancer::{MemberLoad, Nanos};
-
     use super::*;
-    use crate::Config;
-    use crate::auth::{Access, Identity, Rights, Settings};
-    use crate::outbox::{Budget, Limits, Outbox, OutboxCommon};
-    use crate::values::WhenFull;
 
-    /// An anonymous client that comes through `listener`.
     fn anonymous(listener: &str) -> Principal {
-        Principal { client_id: Text::from_static("c"), identity: Identity::anonymous(), listener: listener.into() }
+        Principal::for_tests(listener)
     }
 
-    /// Its session, where the listeners "inside" and "outside" have different rules.
     fn client(principal: &Principal, number: u64) -> Client {
-        let config = Config::parse(
-            "[[listeners]]\nname = \"inside\"\naddress = \"127.0.0.1:0\"\nanonymous = true\nacl = false\n\
-             [[listeners]]\nname = \"outside\"\naddress = \"127.0.0.1:0\"\nanonymous = true\n\
-             [[acl]]\nallow = \"all\"\ntopic = \"a\"\n",
-        );
-        let settings = Settings::load(&config.unwrap(), true).unwrap();
-        let rights = Arc::new(Rights::new(Arc::new(Access::new(settings, [0; 32], None, None)), principal.clone()));
-        let load = Arc::new(MemberLoad::new(Nanos(0)));
-        let limits = Limits { bytes: 1, ..Limits::for_tests(1, WhenFull::DropOldest) };
-        let common = OutboxCommon::for_tests(limits, Arc::new(Budget::new(1)));
-        let outbox = Arc::new(Outbox::new(Arc::new(common), Arc::clone(&load)));
-        Client::new(principal.client_id.clone(), number, outbox, load, rights)
+        Client::for_tests(principal, number)
     }
 
     #[tokio::test]

@@ -24,7 +24,7 @@ pub(crate) struct RememberedSpeeds {
 
 #[derive(Debug, Default)]
 struct Entries {
-    by_name: HashMap<u64, Entry>,
+    by_name: HashMap<u64, RememberedSpeed>,
     /// Names by number, the oldest first.
     by_age: BTreeMap<u64, u64>,
     next_number: u64,
@@ -35,7 +35,7 @@ struct Entries {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct RememberedSpeed {
     number: u64,
     processing_time: Duration,
     kept_at: Instant,
@@ -66,7 +66,7 @@ impl RememberedSpeeds {
         let entries = &mut *guard;
         let names = entries.by_age.range(entries.told_up_to..).map(|(_, name)| *name);
         let known = names.filter_map(|name| {
-            let Entry { processing_time, kept_at, .. } = *entries.by_name.get(&name)?;
+            let RememberedSpeed { processing_time, kept_at, .. } = *entries.by_name.get(&name)?;
             Some(KnownSpeed { name, processing_time, kept_at })
         });
         let kept = known.collect();
@@ -85,7 +85,7 @@ impl RememberedSpeeds {
         let entries = &mut *guard;
         let number = entries.next_number;
         entries.next_number += 1;
-        if let Some(before) = entries.by_name.insert(name, Entry { number, processing_time, kept_at }) {
+        if let Some(before) = entries.by_name.insert(name, RememberedSpeed { number, processing_time, kept_at }) {
             entries.by_age.remove(&before.number);
         }
         entries.by_age.insert(number, name);

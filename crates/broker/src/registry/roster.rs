@@ -19,26 +19,26 @@ pub(crate) struct Roster {
 
 #[derive(Debug, Default)]
 struct Entries {
-    by_number: BTreeMap<u64, Entry>,
+    by_number: BTreeMap<u64, RosterEntry>,
     /// Number of connections.
     connections: BTreeMap<(Arc<str>, &'static str), usize>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct RosterEntry {
     client: Arc<Client>,
     connection: Option<Box<Connected>>,
 }
 
 #[derive(Debug)]
 struct Connected {
-    link: Link,
+    link: ConnectionInfo,
     questions: Vec<oneshot::Sender<SessionFigures>>,
 }
 
 /// Where a session's connection comes from.
 #[derive(Debug, Clone)]
-pub(crate) struct Link {
+pub(crate) struct ConnectionInfo {
     /// Name of the listener.
     pub(crate) listener: Arc<str>,
     pub(crate) peer: Peer,
@@ -61,18 +61,18 @@ pub(crate) struct SessionFigures {
 
 impl Roster {
     pub(super) fn add(&self, client: &Arc<Client>) {
-        self.entries().by_number.insert(client.number, Entry { client: Arc::clone(client), connection: None });
+        self.entries().by_number.insert(client.number, RosterEntry { client: Arc::clone(client), connection: None });
     }
 
     pub(super) fn remove(&self, number: u64) {
         let mut entries = self.entries();
-        if let Some(Entry { connection: Some(connection), .. }) = entries.by_number.remove(&number) {
+        if let Some(RosterEntry { connection: Some(connection), .. }) = entries.by_number.remove(&number) {
             entries.count(&connection.link, false);
         }
     }
 
     /// Takes note of a connection of a session.
-    pub(crate) fn connected(&self, number: u64, link: Link) {
+    pub(crate) fn connected(&self, number: u64, link: ConnectionInfo) {
         let mut entries = self.entries();
         let Some(entry) = entries.by_number.get_mut(&number) else { return };
         let before = entry.connection.replace(Box::new(Connected { link: link.clone(), questions: Vec::new() }));
@@ -102,7 +102,7 @@ impl Roster {
     pub(crate) fn page(
         &self,
         after: u64,
-        mut visit: impl FnMut(&Arc<Client>, Option<&Link>) -> ControlFlow<()>,
+        mut visit: impl FnMut(&Arc<Client>, Option<&ConnectionInfo>) -> ControlFlow<()>,
     ) -> Option<u64> {
         let entries = self.entries();
         let sessions = entries.by_number.range((Bound::Excluded(after), Bound::Unbounded));
@@ -116,7 +116,7 @@ impl Roster {
     }
 
     /// The connection of a session.
-    pub(crate) fn link(&self, number: u64) -> Option<Link> {
+    pub(crate) fn link(&self, number: u64) -> Option<ConnectionInfo> {
         Some(self.entries().by_number.get(&number)?.connection.as_ref()?.link.clone())
     }
 
@@ -141,7 +141,7 @@ impl Roster {
 
 impl Entries {
     /// Counts a connection that begins or ends.
-    fn count(&mut self, link: &Link, begins: bool) {
+    fn count(&mut self, link: &ConnectionInfo, begins: bool) {
         let key = (Arc::clone(&link.listener), link.transport.name());
         let count = self.connections.entry(key).or_default();
         *count = if begins { *count + 1 } else { count.saturating_sub(1) };

@@ -1,10 +1,12 @@
+use std::collections::BTreeMap;
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tenbin_codec::Text;
 use tokio::sync::Notify;
 
-use super::Client;
+use super::{Client, Place};
 use crate::outbox::Concerns;
 
 /// Receivers that the slow-consumer monitor samples.
@@ -15,13 +17,22 @@ pub(crate) struct SlowReceivers {
     is_resting: AtomicBool,
     pub(crate) concerns: Arc<Concerns>,
     /// Receivers that the monitor found slow, at most [`LISTED_MAX`], made when it was asked for last.
-    #[cfg(feature = "admin")]
     listed: Mutex<Vec<Arc<Client>>>,
     /// The list was asked for since it was made; relaxed.
-    #[cfg(feature = "admin")]
     is_asked: AtomicBool,
     /// Signals that the number of slow receivers has changed.
     changed: Notify,
+    /// Nodes of the cluster between which receivers are moved; `None`: none is.
+    nodes: Mutex<Option<ClientAddresses>>,
+}
+
+/// Addresses for clients of the nodes between which slow receivers are moved, by the names of listeners.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClientAddresses {
+    /// Of this node.
+    pub leader: BTreeMap<String, String>,
+    /// Of the follower.
+    pub follower: BTreeMap<String, String>,
 }
 
 impl SlowReceivers {
@@ -31,19 +42,35 @@ impl SlowReceivers {
     }
 
     /// Slow receivers by the last look of the monitor that followed a call of this.
-    #[cfg(feature = "admin")]
     pub(crate) fn listed(&self) -> Vec<Arc<Client>> {
         self.is_asked.store(true, Ordering::Relaxed);
         self.listed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Lists slow receivers, if the list was asked for.
-    #[cfg(feature = "admin")]
     pub(crate) fn list<'a>(&self, slow: impl Iterator<Item = &'a Arc<Client>>) {
         if self.is_asked.swap(false, Ordering::Relaxed) {
             let slow = slow.take(LISTED_MAX).cloned().collect();
             *self.listed.lock().unwrap_or_else(PoisonError::into_inner) = slow;
         }
+    }
+
+    /// Sets the nodes between which receivers are moved.
+    pub(crate) fn move_between(&self, nodes: Option<ClientAddresses>) {
+        *self.nodes.lock().unwrap_or_else(PoisonError::into_inner) = nodes;
+    }
+
+    /// The server to which a receiver would be moved: the other one of leader and follower. `None`: it is not moved.
+    pub(crate) fn server(&self, client: &Client) -> Option<Text> {
+        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let ClientAddresses { leader, follower } = nodes.as_ref()?;
+        let servers = match client.place() {
+            Place::Stays => return None,
+            Place::MayMove => follower,
+            Place::AtFollower => leader,
+        };
+        let server = servers.get(&*client.rights.principal().listener)?;
+        Text::try_from(server.as_str()).ok()
     }
 
     /// Monitors this client until it keeps up.
@@ -74,5 +101,4 @@ impl SlowReceivers {
     }
 }
 
-#[cfg(feature = "admin")]
 const LISTED_MAX: usize = 50;

@@ -11,7 +11,7 @@ use tenbin_codec::{TopicFilter, TopicName};
 use super::hash_trie::Key;
 use super::index::FilterIndex;
 use super::retained::{Cursor, PageRoom, RetainedStore};
-use super::subscribers::Entry;
+use super::subscribers::FilterEntry;
 use super::{Naming, Router, SharedGroup};
 use crate::durable::CommitPoint;
 
@@ -88,7 +88,7 @@ impl Router {
 }
 
 impl FilterIndex {
-    fn visit_matches(&self, topic: &TopicName, visit: &mut impl FnMut(&[u8], &Entry)) {
+    fn visit_matches(&self, topic: &TopicName, visit: &mut impl FnMut(&[u8], &FilterEntry)) {
         let snapshot = self.snapshot();
         if let Some(entry) = snapshot.exact.get(&Key::new(topic.as_bytes(), self.hasher())) {
             visit(topic.as_bytes(), entry);
@@ -99,7 +99,7 @@ impl FilterIndex {
 }
 
 /// Offers a view of each subscriber and share group of one filter.
-fn views(entry: &Entry, filter: &str, topic: &TopicName, offer: &mut impl FnMut(&dyn Fn() -> ReceiverView)) {
+fn views(entry: &FilterEntry, filter: &str, topic: &TopicName, offer: &mut impl FnMut(&dyn Fn() -> ReceiverView)) {
     entry.subscribers.for_each(|subscriber| {
         offer(&|| ReceiverView {
             filter: filter.to_owned(),

@@ -1,4 +1,5 @@
-use std::cell::RefCell;
+use std::cell::Cell;
+use std::marker::PhantomData;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,15 +14,47 @@ use crate::durable::{CommitPoint, Durable, PublisherId, Room, StoredQueue};
 use crate::outbox::{Batch, Outbox, Pressure, Wire};
 
 thread_local! {
-    /// The deliveries of one batch. One buffer per thread, since most connections are idle. There is no await point
-    /// between publishing and flushing a batch.
-    pub(super) static FANOUT: RefCell<Fanout> = RefCell::default();
+    /// Memory for the next batch of this thread. One buffer per thread, since most connections are idle.
+    static IDLE: Cell<Option<Box<Fanout>>> = const { Cell::new(None) };
 }
 
-/// Returns the number of deliveries that this thread has collected and not handed over.
-#[cfg(test)]
-pub(crate) fn collected() -> usize {
-    FANOUT.with_borrow(Fanout::collected)
+/// Collects the deliveries of one batch between [`Publisher::publish`](super::Publisher::publish) and
+/// [`Publisher::flush`](super::Publisher::flush).
+///
+/// Its memory belongs to the thread, so it is not `Send`: a task that awaited before the flush would not compile.
+#[derive(Debug)]
+pub(crate) struct Collector {
+    fanout: Option<Box<Fanout>>,
+    is_not_send: PhantomData<*const ()>,
+}
+
+impl Collector {
+    /// Begins a batch.
+    #[inline]
+    pub(crate) fn new() -> Self {
+        Self { fanout: IDLE.take(), is_not_send: PhantomData }
+    }
+
+    #[inline]
+    pub(super) fn fanout(&mut self) -> &mut Fanout {
+        self.fanout.get_or_insert_default()
+    }
+
+    /// Returns the number of deliveries that were collected and not handed over.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.fanout.as_deref().map_or(0, Fanout::collected)
+    }
+}
+
+impl Drop for Collector {
+    #[inline]
+    fn drop(&mut self) {
+        // The next publisher does not hand over the rest of a panicked one.
+        if let Some(fanout) = self.fanout.take().filter(|_| !std::thread::panicking()) {
+            let _ = IDLE.try_with(|idle| idle.set(Some(fanout)));
+        }
+    }
 }
 
 /// The deliveries of one batch, grouped by receiver, so that each receiver is locked and woken once.
@@ -396,7 +429,7 @@ impl Fanout {
     }
 
     #[cfg(test)]
-    pub(super) fn collected(&self) -> usize {
+    fn collected(&self) -> usize {
         self.waiting.max(self.waiting_with_groups.len())
     }
 

@@ -5,24 +5,24 @@ use tenbin_codec::{TopicFilter, TopicName};
 
 use super::hash_trie::{HashTrie, Key};
 use super::matches::MatchSetBuilder;
-use super::subscribers::Entry;
+use super::subscribers::FilterEntry;
 
 /// One level of the tree of filters with wildcards. A clone shares the nodes below; a change copies the path from the
 /// root.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Node {
+pub(super) struct FilterNode {
     children: Children,
     plus: Option<Arc<Self>>,
     /// Subscriptions to the filter that ends here.
-    here: Entry,
+    here: FilterEntry,
     /// Subscriptions to the filter that continues with `#` here.
-    hash: Option<Arc<Entry>>,
+    hash: Option<Arc<FilterEntry>>,
 }
 
 /// The levels below a node, by name. Names of up to 22 bytes are stored inline.
-pub(super) type Children = HashTrie<Node, 22>;
+pub(super) type Children = HashTrie<FilterNode, 22>;
 
-impl Node {
+impl FilterNode {
     pub(super) fn is_empty(&self) -> bool {
         self.children.is_empty() && self.plus.is_none() && self.here.is_empty() && self.hash.is_none()
     }
@@ -42,7 +42,7 @@ impl Node {
     }
 
     /// Returns the subscriptions to `filter`, which begins at this level.
-    pub(super) fn entry(&self, filter: &TopicFilter, hasher: &RandomState) -> Option<&Entry> {
+    pub(super) fn entry(&self, filter: &TopicFilter, hasher: &RandomState) -> Option<&FilterEntry> {
         let mut node = self;
         for level in filter.levels() {
             if level == b"#" {
@@ -101,13 +101,12 @@ impl Node {
     /// Visits the entries of all filters that match a topic of these levels, with the filter.
     ///
     /// `path`: the filter's levels so far. As deep as the topic has levels, which are bounded.
-    #[cfg(feature = "admin")]
     pub(super) fn visit_matches(
         &self,
         levels: &[&[u8]],
         hasher: &RandomState,
         path: &mut Vec<Vec<u8>>,
-        visit: &mut impl FnMut(&[u8], &Entry),
+        visit: &mut impl FnMut(&[u8], &FilterEntry),
     ) {
         // [MQTT-4.7.2-1]: a leading wildcard does not match a leading $
         let wildcards_apply = !path.is_empty() || levels.first().is_none_or(|level| level.first() != Some(&b'$'));
@@ -130,7 +129,7 @@ impl Node {
     }
 
     /// Changes the entry of `filter`, and removes nodes that become empty.
-    pub(super) fn change(&mut self, filter: &TopicFilter, hasher: &RandomState, change: impl FnOnce(&mut Entry)) {
+    pub(super) fn change(&mut self, filter: &TopicFilter, hasher: &RandomState, change: impl FnOnce(&mut FilterEntry)) {
         // Not recursive: a filter may have many levels, and a thread's stack is small.
         let mut path = Vec::new();
         let mut node = Some(&*self);

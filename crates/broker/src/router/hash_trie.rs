@@ -19,11 +19,11 @@ use super::inline_text::InlineText;
 /// to stay in near caches, and one or two leaves. A leaf holds texts of up to `N` bytes inline.
 #[derive(Debug, Clone)]
 pub(super) struct HashTrie<V, const N: usize> {
-    root: Option<Arc<Node<V, N>>>,
+    root: Option<Arc<TrieNode<V, N>>>,
 }
 
 #[derive(Debug)]
-enum Node<V, const N: usize> {
+enum TrieNode<V, const N: usize> {
     // INVARIANT: a branch with a single used slot never holds just a chain that could replace the branch.
     Branch([Option<Arc<Self>>; WIDTH]),
     // INVARIANT: a chain has at most CHAIN leaves where the hash has bits left.
@@ -36,7 +36,7 @@ struct Leaf<V, const N: usize> {
     text: InlineText<N>,
     value: V,
     // INVARIANT: a leaf.
-    next: Option<Arc<Node<V, N>>>,
+    next: Option<Arc<TrieNode<V, N>>>,
 }
 
 /// A text to look up. The first branch on the way computes its hash: a few texts are compared without one.
@@ -84,12 +84,12 @@ impl<V, const N: usize> HashTrie<V, N> {
         let mut shift = 0;
         loop {
             match node {
-                Node::Branch(slots) => {
+                TrieNode::Branch(slots) => {
                     node = slots[place(key.hash(), shift)].as_deref()?;
                     shift += BITS;
                 }
-                Node::Leaf(leaf) if key.is_of(leaf) => return Some(&leaf.value),
-                Node::Leaf(leaf) => node = leaf.next.as_deref()?,
+                TrieNode::Leaf(leaf) if key.is_of(leaf) => return Some(&leaf.value),
+                TrieNode::Leaf(leaf) => node = leaf.next.as_deref()?,
             }
         }
     }
@@ -116,7 +116,7 @@ impl<V, const N: usize> Default for HashTrie<V, N> {
     }
 }
 
-impl<V, const N: usize> Node<V, N> {
+impl<V, const N: usize> TrieNode<V, N> {
     fn for_each<'a>(&'a self, each: &mut impl FnMut(&'a V)) {
         match self {
             Self::Branch(slots) => slots.iter().flatten().for_each(|node| node.for_each(each)),
@@ -128,12 +128,12 @@ impl<V, const N: usize> Node<V, N> {
 /// Returns the replacement for `node`, found at the hash's lowest `shift` bits, with `leaf` as the leaf of `key`, or
 /// without one.
 fn changed<V: Clone, const N: usize>(
-    node: Option<&Arc<Node<V, N>>>,
+    node: Option<&Arc<TrieNode<V, N>>>,
     shift: u32,
     key: &Key<'_>,
     leaf: Option<Leaf<V, N>>,
-) -> Option<Arc<Node<V, N>>> {
-    if let Some(Node::Branch(slots)) = node.map(|node| &**node) {
+) -> Option<Arc<TrieNode<V, N>>> {
+    if let Some(TrieNode::Branch(slots)) = node.map(|node| &**node) {
         let mut slots = slots.clone();
         let slot = &mut slots[place(key.hash(), shift)];
         *slot = changed(slot.as_ref(), shift + BITS, key, leaf);
@@ -147,59 +147,59 @@ fn changed<V: Clone, const N: usize>(
 }
 
 /// Returns a branch of these slots, or an equivalent chain of leaves.
-fn branch<V, const N: usize>(slots: [Option<Arc<Node<V, N>>>; WIDTH]) -> Option<Arc<Node<V, N>>> {
+fn branch<V, const N: usize>(slots: [Option<Arc<TrieNode<V, N>>>; WIDTH]) -> Option<Arc<TrieNode<V, N>>> {
     let mut used = slots.iter().flatten();
     match (used.next(), used.next()) {
         (None, _) => None,
         (Some(only), None) if (1..=CHAIN).contains(&leaves(Some(only)).count()) => Some(Arc::clone(only)),
-        _ => Some(Arc::new(Node::Branch(slots))),
+        _ => Some(Arc::new(TrieNode::Branch(slots))),
     }
 }
 
 /// Returns the chain from `first` without the leaf of `key`, and its length.
 fn without<V: Clone, const N: usize>(
-    first: Option<&Arc<Node<V, N>>>,
+    first: Option<&Arc<TrieNode<V, N>>>,
     key: &Key<'_>,
-) -> (Option<Arc<Node<V, N>>>, usize) {
+) -> (Option<Arc<TrieNode<V, N>>>, usize) {
     let chain = || leaves(first.map(|node| &**node));
     let Some((at, found)) = chain().enumerate().find(|(_, leaf)| key.is_of(leaf)) else {
         return (first.cloned(), chain().count());
     };
     let others = chain()
         .take(at)
-        .fold(found.next.clone(), |next, leaf| Some(Arc::new(Node::Leaf(Leaf { next, ..leaf.clone() }))));
+        .fold(found.next.clone(), |next, leaf| Some(Arc::new(TrieNode::Leaf(Leaf { next, ..leaf.clone() }))));
     (others, chain().count() - 1)
 }
 
 /// Adds a leaf of another text to `count` others, at the front of the chain or in a new branch.
 fn with<V: Clone, const N: usize>(
-    others: Option<Arc<Node<V, N>>>,
+    others: Option<Arc<TrieNode<V, N>>>,
     count: usize,
     leaf: Leaf<V, N>,
     shift: u32,
-) -> Arc<Node<V, N>> {
+) -> Arc<TrieNode<V, N>> {
     if count < CHAIN || shift >= u64::BITS {
-        return Arc::new(Node::Leaf(Leaf { next: others, ..leaf }));
+        return Arc::new(TrieNode::Leaf(Leaf { next: others, ..leaf }));
     }
-    let mut slots: [Option<Arc<Node<V, N>>>; WIDTH] = Default::default();
+    let mut slots: [Option<Arc<TrieNode<V, N>>>; WIDTH] = Default::default();
     let others = leaves(others.as_deref()).map(|leaf| Leaf { next: None, ..leaf.clone() });
     for leaf in others.chain([leaf]) {
         let slot = &mut slots[place(leaf.hash, shift)];
         let count = leaves(slot.as_deref()).count();
         *slot = Some(with(slot.take(), count, leaf, shift + BITS));
     }
-    Arc::new(Node::Branch(slots))
+    Arc::new(TrieNode::Branch(slots))
 }
 
 /// Iterates over the leaves from this one on.
-fn leaves<V, const N: usize>(first: Option<&Node<V, N>>) -> impl Iterator<Item = &Leaf<V, N>> {
+fn leaves<V, const N: usize>(first: Option<&TrieNode<V, N>>) -> impl Iterator<Item = &Leaf<V, N>> {
     std::iter::successors(first.and_then(as_leaf), |leaf| leaf.next.as_deref().and_then(as_leaf))
 }
 
-fn as_leaf<V, const N: usize>(node: &Node<V, N>) -> Option<&Leaf<V, N>> {
+fn as_leaf<V, const N: usize>(node: &TrieNode<V, N>) -> Option<&Leaf<V, N>> {
     match node {
-        Node::Leaf(leaf) => Some(leaf),
-        Node::Branch(_) => None,
+        TrieNode::Leaf(leaf) => Some(leaf),
+        TrieNode::Branch(_) => None,
     }
 }
 
@@ -232,11 +232,11 @@ mod tests {
     }
 
     /// Checks the invariants: no branch that a chain could replace, no long chain where hash bits are left.
-    fn check(node: Option<&Node<u32, 22>>, shift: u32) {
+    fn check(node: Option<&TrieNode<u32, 22>>, shift: u32) {
         match node {
             None => {}
-            Some(Node::Leaf(_)) => assert!(shift >= u64::BITS || leaves(node).count() <= CHAIN),
-            Some(Node::Branch(slots)) => {
+            Some(TrieNode::Leaf(_)) => assert!(shift >= u64::BITS || leaves(node).count() <= CHAIN),
+            Some(TrieNode::Branch(slots)) => {
                 let used = slots.iter().flatten().collect::<Vec<_>>();
                 let of_first = leaves(Some(used[0])).count();
                 assert!(used.len() > 1 || of_first == 0 || of_first > CHAIN);

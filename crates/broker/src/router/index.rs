@@ -9,17 +9,15 @@ use dashmap::DashMap;
 use tenbin_balancer::Nanos;
 use tenbin_codec::{SharedFilter, TopicFilter, TopicName};
 
-#[cfg(feature = "admin")]
-use super::Naming;
-use super::Receiver;
-use super::filter_tree::{Children, Node};
+use super::filter_tree::{Children, FilterNode};
 use super::hash_trie::{HashTrie, Key};
 use super::key_hasher::KeyHasher;
 use super::matches::{MatchSet, MatchSetBuilder};
 use super::share_group::{GroupMember, GroupQueues, SharedGroup};
-use super::subscribers::{Entry, Subscriber};
+use super::subscribers::{FilterEntry, Subscriber};
 use super::unread::UnreadGroups;
 use super::versions::{Part, Parts, Versions};
+use super::{Naming, Receiver};
 use crate::auth::Access;
 use crate::hooks::Events;
 use crate::outbox::Outbox;
@@ -54,8 +52,8 @@ pub(super) struct FilterIndex {
 /// [`is_in_tree`].
 #[derive(Debug, Clone, Default)]
 pub(super) struct Snapshot {
-    pub(super) exact: HashTrie<Entry, 62>,
-    pub(super) wildcards: Node,
+    pub(super) exact: HashTrie<FilterEntry, 62>,
+    pub(super) wildcards: FilterNode,
 }
 
 impl FilterIndex {
@@ -92,17 +90,14 @@ impl FilterIndex {
     }
 
     /// Numbers of all groups, in no order.
-    #[cfg(feature = "admin")]
     pub(super) fn group_numbers(&self) -> impl Iterator<Item = NonZeroU64> {
         self.groups.iter().map(|group| *group.key())
     }
 
-    #[cfg(feature = "admin")]
     pub(super) fn groups_total(&self) -> usize {
         self.groups.len()
     }
 
-    #[cfg(feature = "admin")]
     pub(super) fn snapshot(&self) -> Arc<Snapshot> {
         self.snapshot.load_full()
     }
@@ -164,7 +159,6 @@ impl FilterIndex {
     }
 
     /// Returns how the rules name a group.
-    #[cfg(feature = "admin")]
     pub(super) fn naming(&self, group: &SharedGroup) -> Naming {
         self.rules.load().naming(group.name())
     }
@@ -288,7 +282,7 @@ impl Edit<'_> {
         });
     }
 
-    fn change(&mut self, filter: &TopicFilter, change: impl FnOnce(&mut Entry)) {
+    fn change(&mut self, filter: &TopicFilter, change: impl FnOnce(&mut FilterEntry)) {
         let hasher = self.index.hasher();
         self.changed.add(filter, hasher);
         if is_in_tree(filter) {
@@ -312,7 +306,7 @@ impl Drop for Edit<'_> {
 }
 
 impl Snapshot {
-    fn entry(&self, filter: &TopicFilter, hasher: &RandomState) -> Option<&Entry> {
+    fn entry(&self, filter: &TopicFilter, hasher: &RandomState) -> Option<&FilterEntry> {
         if is_in_tree(filter) {
             self.wildcards.entry(filter, hasher)
         } else {

@@ -7,7 +7,7 @@ use tenbin_codec::{QoS, TopicName};
 use super::key_hasher::KeyHasher;
 use super::ordering_key::TopicKey;
 use super::share_group::SharedGroup;
-use super::subscribers::{Entry, Subscriber};
+use super::subscribers::{FilterEntry, Subscriber};
 use crate::auth::Access;
 use crate::hooks::{Events, HookSet, Targets};
 use crate::outbox::Outbox;
@@ -78,8 +78,8 @@ pub(super) struct MatchSetBuilder<'a> {
     /// All sessions may receive all topics, so rights need no check.
     is_open: bool,
     /// The first filter. Mostly it is the only one, and there is nothing to merge.
-    first: Option<&'a Entry>,
-    others: Vec<&'a Entry>,
+    first: Option<&'a FilterEntry>,
+    others: Vec<&'a FilterEntry>,
 }
 
 impl<'a> MatchSetBuilder<'a> {
@@ -89,7 +89,7 @@ impl<'a> MatchSetBuilder<'a> {
 
     /// Adds a filter's entry without reading it, so that the next look-up does not wait for its memory.
     #[inline]
-    pub(super) fn add(&mut self, entry: &'a Entry) {
+    pub(super) fn add(&mut self, entry: &'a FilterEntry) {
         if self.first.is_none() {
             self.first = Some(entry);
         } else {
@@ -97,7 +97,7 @@ impl<'a> MatchSetBuilder<'a> {
         }
     }
 
-    fn add_another(&mut self, entry: &'a Entry) {
+    fn add_another(&mut self, entry: &'a FilterEntry) {
         if self.others.is_empty() {
             self.others.reserve(FEW);
         }
@@ -140,7 +140,7 @@ impl<'a> MatchSetBuilder<'a> {
         MatchSet { targets, groups, topic }
     }
 
-    fn targets_of(&self, entry: &Entry) -> Vec<Target> {
+    fn targets_of(&self, entry: &FilterEntry) -> Vec<Target> {
         let mut targets = Vec::with_capacity(entry.subscribers.len());
         entry.subscribers.for_each(|subscriber| {
             if self.may_receive(subscriber) {
@@ -150,7 +150,7 @@ impl<'a> MatchSetBuilder<'a> {
         targets
     }
 
-    fn merged_targets(&self, first: &'a Entry) -> Vec<Target> {
+    fn merged_targets(&self, first: &'a FilterEntry) -> Vec<Target> {
         let mut subscribers = Vec::with_capacity(1 + self.others.len());
         for entry in std::iter::once(&first).chain(&self.others) {
             entry.subscribers.for_each(|subscriber| {

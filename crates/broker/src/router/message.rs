@@ -35,7 +35,7 @@ pub(super) struct To<'a> {
 }
 
 /// One publication on its way to its receivers.
-pub(super) struct Message<'a> {
+pub(super) struct RoutedMessage<'a> {
     /// `None` if `plain` is the whole message.
     publication: Option<&'a Publication>,
     pub(super) name: &'a TopicName,
@@ -57,7 +57,7 @@ pub(super) struct Message<'a> {
     pub(super) now: Moment,
 }
 
-impl<'a> Message<'a> {
+impl<'a> RoutedMessage<'a> {
     /// Prepares a publication. `may_be_kept`: persistent storage is configured. `number`: [`Delivery::message`].
     pub(super) fn new(publication: &'a Publication, topic: u64, may_be_kept: bool, number: u32, now: Moment) -> Self {
         let Publication { topic: name, qos, retain, properties, expires_at, .. } = publication;

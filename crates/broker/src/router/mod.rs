@@ -45,11 +45,9 @@ use tenbin_balancer::{MemberLoad, Rng};
 use tenbin_codec::{RetainHandling, SharedFilter, SubscriptionOptions, TopicFilter, TopicName};
 use tenbin_session::Publication;
 
-#[cfg(feature = "admin")]
 pub(crate) use crate::values::Naming;
 pub(crate) use decisions::DecisionBudget;
-#[cfg(test)]
-pub(crate) use fanout::collected;
+pub(crate) use fanout::Collector;
 pub(crate) use group_backlog::HoldingGroup;
 pub(crate) use held_key::HeldKey;
 pub(crate) use index::is_in_tree;
@@ -61,7 +59,7 @@ pub(crate) use redelivery::Detached;
 pub(crate) use retained::RetainedLimits;
 pub(crate) use retained_pages::{Paged, RetainedPages};
 #[cfg(feature = "admin")]
-pub(crate) use share_group::load::GroupLoad;
+pub(crate) use share_group::load::{GroupLoad, MemberFigures};
 pub(crate) use share_group::{GroupQueues, SharedGroup};
 pub(crate) use share_report::ShareReport;
 pub(crate) use unread::UnreadGroups;
@@ -162,7 +160,6 @@ impl Router {
     }
 
     /// Number of share groups without rule and members with which messages wait, and of these messages.
-    #[cfg(feature = "admin")]
     pub(crate) fn dormant(&self) -> (usize, usize) {
         let dormant = self.index.dormant();
         (dormant.len(), dormant.iter().map(|(_, messages)| messages).sum())
@@ -217,7 +214,6 @@ impl Router {
     }
 
     /// Number of share groups whose members all lack the right and with which messages wait, and of these messages.
-    #[cfg(feature = "admin")]
     pub(crate) fn suspended(&self) -> (usize, usize) {
         let suspended = self.index.suspended();
         (suspended.len(), suspended.iter().map(|(_, messages)| messages).sum())

@@ -11,11 +11,11 @@ use tenbin_codec::{PlainPublish, QoS, ReasonCode, Text, TopicName};
 use tenbin_session::Publication;
 
 use super::choice::{Choice, Question, Source};
-use super::fanout::{FANOUT, Fanout};
+use super::fanout::{Collector, Fanout};
 use super::group_backlog::Refused;
 use super::held_key;
 use super::matches::{MatchSet, Route, Target, Terms};
-use super::message::{Message, Share, To};
+use super::message::{RoutedMessage, Share, To};
 use super::published::{Flushed, Published};
 use super::route_cache::{KnownRoute, RouteCache};
 use super::share_group::{GroupMember, SharedGroup, dispatch};
@@ -26,8 +26,7 @@ use crate::values::Moment;
 
 /// A publisher's handle to the router, with its cache of routes.
 ///
-/// The caller must not await between [`Publisher::publish`] and [`Publisher::flush`]: the collected deliveries are in a
-/// thread-local buffer.
+/// A batch begins with a [`Collector`] and ends with [`Publisher::flush`].
 #[derive(Debug)]
 pub(crate) struct Publisher {
     /// Allocated with the first message: most clients publish nothing, or nothing yet.
@@ -75,7 +74,13 @@ impl Publisher {
     ///
     /// If the message cannot be retained, or some receivers have no room for it, the others still get it. Only
     /// [`Publisher::flush`] knows for sure which receivers have no room.
-    pub(crate) fn publish(&mut self, router: &Router, publication: &Publication, now: Moment) -> Published {
+    pub(crate) fn publish(
+        &mut self,
+        router: &Router,
+        collector: &mut Collector,
+        publication: &Publication,
+        now: Moment,
+    ) -> Published {
         // Retain before routing, so that a concurrent SUBSCRIBE sees the message exactly once: as a retained message,
         // or as a delivery. A page that holds the topic's previous retained message is also sent before this message
         // leaves a queue.
@@ -85,7 +90,7 @@ impl Publisher {
                 Ok(at) => commit_point = at,
                 // A publisher that cannot be informed sends the message again, so no receiver may get it now.
                 Err(NotRetained::DiskBehind) if !self.origin.tells_refusals && publication.qos.is_acknowledged() => {
-                    return refuse_at_once(publication);
+                    return refuse_at_once(publication, collector.fanout());
                 }
                 // At this limit, a second attempt would not help.
                 Err(NotRetained::AtLimit(at)) => {
@@ -97,29 +102,27 @@ impl Publisher {
         }
         let matches = self.origin.routes(&mut self.routes).find(router, &publication.topic);
         if !self.origin.tells_refusals && self.origin.waits_for_disk(router, matches, publication) {
-            return refuse_at_once(publication);
+            return refuse_at_once(publication, collector.fanout());
         }
         // The store of retained messages counts as a receiver without room.
         let refusals = u32::from(is_store_full);
         let mut delivered = Delivered { is_wanted: publication.retain, receivers: refusals, refusals };
-        let (is_full, message) = FANOUT.with_borrow_mut(|fanout| {
-            // QoS 0 messages mostly need no number. One that a hook has made of a QoS 2 message needs it for its identifier.
-            let is_held = publication.ack.is_some_and(|ack| ack.qos == QoS::ExactlyOnce);
-            let number = if publication.qos.is_acknowledged() || is_held { fanout.begin_message() } else { 0 };
-            let held = if router.durable.is_some() { self.origin.hold(publication, fanout) } else { None };
-            if !matches.is_empty() {
-                let may_be_kept = router.durable.is_some();
-                let mut message = Message::new(publication, matches.topic, may_be_kept, number, now);
-                self.origin.deliver(router, matches, &mut message, fanout, &mut delivered);
-            }
-            if delivered.refusals > 0 && number != 0 {
-                let has_reached_some = delivered.refusals < delivered.receivers;
-                self.origin.refuse(delivered.refusals, has_reached_some, held, fanout);
-            }
-            (fanout.is_full(), number)
-        });
-        if is_full {
-            self.origin.hand_over(router, now.at);
+        let fanout = collector.fanout();
+        // QoS 0 messages mostly need no number. One that a hook has made of a QoS 2 message needs it for its identifier.
+        let is_held = publication.ack.is_some_and(|ack| ack.qos == QoS::ExactlyOnce);
+        let message = if publication.qos.is_acknowledged() || is_held { fanout.begin_message() } else { 0 };
+        let held = if router.durable.is_some() { self.origin.hold(publication, fanout) } else { None };
+        if !matches.is_empty() {
+            let may_be_kept = router.durable.is_some();
+            let mut routed = RoutedMessage::new(publication, matches.topic, may_be_kept, message, now);
+            self.origin.deliver(router, matches, &mut routed, fanout, &mut delivered);
+        }
+        if delivered.refusals > 0 && message != 0 {
+            let has_reached_some = delivered.refusals < delivered.receivers;
+            self.origin.refuse(delivered.refusals, has_reached_some, held, fanout);
+        }
+        if fanout.is_full() {
+            self.origin.hand_over(router, fanout, now.at);
         }
         let Delivered { receivers, refusals, .. } = delivered;
         Published { reason: delivered.reason(), commit_point, message, receivers, refusals, is_unseen }
@@ -132,6 +135,7 @@ impl Publisher {
     pub(crate) fn publish_plain(
         &mut self,
         router: &Router,
+        collector: &mut Collector,
         plain: PlainPublish<'_>,
         is_allowed: impl FnOnce(&TopicName) -> bool,
         now: Moment,
@@ -145,13 +149,11 @@ impl Publisher {
             return false;
         }
         if !matches.is_empty() {
-            let mut message = Message::plain(plain, name, matches.topic, now);
-            let is_full = FANOUT.with_borrow_mut(|fanout| {
-                self.origin.deliver(router, matches, &mut message, fanout, &mut Delivered::default());
-                fanout.is_full()
-            });
-            if is_full {
-                self.origin.hand_over(router, now.at);
+            let mut message = RoutedMessage::plain(plain, name, matches.topic, now);
+            let fanout = collector.fanout();
+            self.origin.deliver(router, matches, &mut message, fanout, &mut Delivered::default());
+            if fanout.is_full() {
+                self.origin.hand_over(router, fanout, now.at);
             }
         }
         true
@@ -159,14 +161,15 @@ impl Publisher {
 
     /// Hands the collected messages to their receivers, each of which is woken once.
     #[inline] // one caller, once for each batch
-    pub(crate) fn flush(&mut self, router: &Router, now: Instant) -> Flushed {
-        self.origin.hand_over(router, now);
-        FANOUT.with_borrow_mut(|fanout| Flushed {
+    pub(crate) fn flush(&mut self, router: &Router, collector: &mut Collector, now: Instant) -> Flushed {
+        let fanout = collector.fanout();
+        self.origin.hand_over(router, fanout, now);
+        Flushed {
             pressure: fanout.take_pressure(),
             commit_point: fanout.take_safe_at(),
             refused: fanout.take_refused(),
             holding: fanout.take_holding(),
-        })
+        }
     }
 
     /// Returns whether a client's subscription matches the topic.
@@ -229,20 +232,17 @@ impl Origin {
     }
 
     /// Hands over the collected deliveries. Only between messages: the entries of one message are appended together.
-    fn hand_over(&mut self, router: &Router, now: Instant) {
-        let has_left = FANOUT.with_borrow_mut(|fanout| {
-            fanout.flush(router.durable(), now);
-            fanout.has_left()
-        });
-        if has_left {
-            self.give_what_is_left(router, now);
+    fn hand_over(&mut self, router: &Router, fanout: &mut Fanout, now: Instant) {
+        fanout.flush(router.durable(), now);
+        if fanout.has_left() {
+            self.give_what_is_left(router, fanout, now);
         }
     }
 
     /// Redelivers messages that members returned, then adds waiting messages to their group backlogs.
     #[cold]
-    fn give_what_is_left(&mut self, router: &Router, now: Instant) {
-        let (returned, waiting) = FANOUT.with_borrow_mut(|fanout| (fanout.take_returned(), fanout.take_waiting()));
+    fn give_what_is_left(&mut self, router: &Router, fanout: &mut Fanout, now: Instant) {
+        let (returned, waiting) = (fanout.take_returned(), fanout.take_waiting());
         let mut refused = Refused::of(self.client);
         if !returned.is_empty() {
             router.choose_again(returned, now, &mut refused, &mut self.rng);
@@ -250,13 +250,11 @@ impl Origin {
         for (group, delivery) in waiting {
             group.wait(std::iter::once(delivery), router.clock.moment(now), &mut refused, &mut self.rng);
         }
-        FANOUT.with_borrow_mut(|fanout| {
-            refused.messages.into_iter().for_each(|message| fanout.refuse(message));
-            fanout.hold_by(refused.holding);
-        });
+        refused.messages.into_iter().for_each(|message| fanout.refuse(message));
+        fanout.hold_by(refused.holding);
         // A message chosen for a member without a stored queue may have been stored now.
         if let Some(durable) = router.durable() {
-            FANOUT.with_borrow_mut(|fanout| fanout.append_until(durable.all_messages()));
+            fanout.append_until(durable.all_messages());
         }
     }
 
@@ -289,7 +287,7 @@ impl Origin {
         &mut self,
         router: &Router,
         matches: &MatchSet,
-        message: &mut Message<'_>,
+        message: &mut RoutedMessage<'_>,
         fanout: &mut Fanout,
         delivered: &mut Delivered,
     ) {
@@ -310,7 +308,7 @@ impl Origin {
         &mut self,
         router: &Router,
         matches: &MatchSet,
-        message: &mut Message<'_>,
+        message: &mut RoutedMessage<'_>,
         fanout: &mut Fanout,
         delivered: &mut Delivered,
     ) {
@@ -341,7 +339,13 @@ impl Origin {
 
     /// Returns whether the disk has room for a message that must be stored. A Will was accepted with its client's
     /// CONNECT, so it takes precedence over clients' messages.
-    fn takes_room(&self, router: &Router, matches: &MatchSet, message: &Message<'_>, fanout: &mut Fanout) -> bool {
+    fn takes_room(
+        &self,
+        router: &Router,
+        matches: &MatchSet,
+        message: &RoutedMessage<'_>,
+        fanout: &mut Fanout,
+    ) -> bool {
         let places = matches.targets.len() + matches.groups.len();
         let bytes = RECORD_BYTES + message.packet_bytes as usize + PLACE_BYTES * places;
         fanout.take_room(router.durable(), bytes, self.own.is_none())
@@ -374,7 +378,7 @@ impl Origin {
         &mut self,
         router: &Router,
         matches: &MatchSet,
-        message: &mut Message<'_>,
+        message: &mut RoutedMessage<'_>,
         fanout: &mut Fanout,
         delivered: &mut Delivered,
     ) {
@@ -418,7 +422,7 @@ impl Origin {
         &mut self,
         router: &Router,
         (Route { group, key }, kept): (&Route, Option<Arc<StoredQueue>>),
-        message: &mut Message<'_>,
+        message: &mut RoutedMessage<'_>,
         fanout: &mut Fanout,
         is_last: bool,
     ) -> bool {
@@ -469,11 +473,9 @@ impl Origin {
 
 /// Refuses a message for all receivers: there is no room for it now, and its publisher sends it again.
 #[cold]
-fn refuse_at_once(publication: &Publication) -> Published {
+fn refuse_at_once(publication: &Publication, fanout: &mut Fanout) -> Published {
     let reason = ReasonCode::QuotaExceeded;
-    let message = FANOUT.with_borrow_mut(|fanout| {
-        let is_acknowledged = publication.qos.is_acknowledged();
-        is_acknowledged.then(|| fanout.begin_message()).inspect(|_| fanout.refuse_this()).unwrap_or(0)
-    });
+    let is_acknowledged = publication.qos.is_acknowledged();
+    let message = is_acknowledged.then(|| fanout.begin_message()).inspect(|_| fanout.refuse_this()).unwrap_or(0);
     Published { reason, commit_point: CommitPoint::NOW, message, receivers: 1, refusals: 1, is_unseen: false }
 }

@@ -50,7 +50,7 @@ pub(crate) struct Retained {
 
 #[derive(Debug, Default)]
 pub(super) struct Tree {
-    root: Node,
+    root: RetainedNode,
     messages: usize,
     /// Bytes of messages and of the levels that lead to them.
     bytes: usize,
@@ -63,9 +63,9 @@ pub(super) struct Tree {
 }
 
 #[derive(Debug, Default)]
-struct Node {
+struct RetainedNode {
     /// Ordered by name, so that a page can continue where the last one ended.
-    children: BTreeMap<Box<[u8]>, Node>,
+    children: BTreeMap<Box<[u8]>, RetainedNode>,
     message: Option<Box<Retained>>,
 }
 
@@ -291,7 +291,7 @@ impl<'a, F: FnMut(&Retained)> Walk<'a, F> {
     ///
     /// `from`: levels below this node at which to continue; the node itself was visited before. The recursion is as
     /// deep as filters, or retained topics below a `#`, may have levels.
-    fn visit(&mut self, node: &'a Node, filter: &[&[u8]], from: Option<&[Box<[u8]>]>) -> ControlFlow<()> {
+    fn visit(&mut self, node: &'a RetainedNode, filter: &[&[u8]], from: Option<&[Box<[u8]>]>) -> ControlFlow<()> {
         let level = filter.split_first();
         if from.is_none() {
             let is_match = level.is_none_or(|(&level, _)| level == b"#");
@@ -315,7 +315,7 @@ impl<'a, F: FnMut(&Retained)> Walk<'a, F> {
         }
     }
 
-    fn visit_children(&mut self, node: &'a Node, filter: &[&[u8]], from: From<'_>) -> ControlFlow<()> {
+    fn visit_children(&mut self, node: &'a RetainedNode, filter: &[&[u8]], from: From<'_>) -> ControlFlow<()> {
         let first = from.map_or(Bound::Unbounded, |(first, _)| Bound::Included(&first[..]));
         // [MQTT-4.7.2-1]: a leading wildcard does not match a leading $
         let is_root = self.path.is_empty();
@@ -326,7 +326,13 @@ impl<'a, F: FnMut(&Retained)> Walk<'a, F> {
         ControlFlow::Continue(())
     }
 
-    fn visit_child(&mut self, name: &'a [u8], child: &'a Node, filter: &[&[u8]], from: From<'_>) -> ControlFlow<()> {
+    fn visit_child(
+        &mut self,
+        name: &'a [u8],
+        child: &'a RetainedNode,
+        filter: &[&[u8]],
+        from: From<'_>,
+    ) -> ControlFlow<()> {
         let from = from.filter(|(first, _)| &first[..] == name).map(|(_, below)| below);
         self.path.push(name);
         self.visit(child, filter, from)?;
@@ -371,7 +377,7 @@ impl Retained {
 }
 
 /// Removes a topic's message and the levels left empty, which it counts in `levels_gone`.
-fn remove(node: &mut Node, topic: Option<&[u8]>, levels_gone: &mut usize) -> Option<Box<Retained>> {
+fn remove(node: &mut RetainedNode, topic: Option<&[u8]>, levels_gone: &mut usize) -> Option<Box<Retained>> {
     let Some(topic) = topic else { return node.message.take() };
     let (level, rest) = match topic.iter().position(|&byte| byte == b'/') {
         Some(slash) => (&topic[..slash], Some(&topic[slash + 1..])),

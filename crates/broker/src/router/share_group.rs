@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use arc_swap::ArcSwapOption;
 use tenbin_balancer::{Availability, Dispatch, Group, MemberId, MemberLoad, Members, Nanos, Rng, Standing};
 use tenbin_codec::{QoS, SharedFilter, Text, TopicName};
-use tenbin_session::Delivery;
+use tenbin_session::{Delivery, Stored};
 
 use super::Receiver;
 use super::choice::{self, Choice, Question, Source};
@@ -361,7 +361,7 @@ impl SharedGroup {
     }
 
     /// Ends a message in the stored queue.
-    pub(super) fn end_stored(&self, cause: Ended, stored: Option<NonZeroU64>) {
+    pub(super) fn end_stored(&self, cause: Ended, stored: Option<Stored>) {
         if let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored()) {
             durable.end(cause, queue.place_of(stored));
         }
@@ -416,7 +416,6 @@ fn readdressed(delivery: Delivery, terms: &Terms) -> Delivery {
     }
 }
 
-#[cfg(feature = "admin")]
 pub(super) mod load;
 mod standing;
 

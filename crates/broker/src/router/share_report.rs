@@ -92,6 +92,8 @@ impl SharedGroup {
                 "late_ms": ms(candidate.late),
                 "late_reports": load.late_reports,
                 "redispatches": load.taken_back,
+                "rejected_of_20": load.rejected_lately,
+                "overdue": load.overdue,
                 "round_trip_ms": ms(load.round_trip),
                 "concurrency": load.concurrency,
                 "in_flight_maximum": member.load().limit(&members.rules()),
@@ -218,6 +220,8 @@ fn state(candidate: &Candidate) -> &'static str {
         Availability::Offline => "offline",
         _ if candidate.is_draining => "draining",
         Availability::Full => "full",
+        Availability::Ready if candidate.is_stuck => "overdue",
+        Availability::Ready if candidate.is_suspect => "suspect",
         Availability::Ready => "ready",
     }
 }

@@ -10,13 +10,13 @@ use crate::values::Grant;
 
 /// The subscriptions to one filter.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Entry {
+pub(super) struct FilterEntry {
     pub(super) subscribers: SubscriberList,
     /// By share name.
     pub(super) groups: HashTrie<Arc<SharedGroup>, 22>,
 }
 
-impl Entry {
+impl FilterEntry {
     pub(super) fn is_empty(&self) -> bool {
         self.subscribers.is_empty() && self.groups.is_empty()
     }

@@ -125,7 +125,9 @@ fn helper(
     from: MemberId,
     dispatch: &Dispatch,
 ) -> Option<Helper> {
-    if member.id() == from || member.load().availability() != Availability::Ready || member.load().is_draining() {
+    let load = member.load();
+    let takes_more = load.availability() == Availability::Ready && !load.is_draining() && !load.is_passed_over();
+    if member.id() == from || !takes_more {
         return None;
     }
     let room = member.value().outbox.takes_at_once();

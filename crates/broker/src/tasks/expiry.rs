@@ -8,7 +8,7 @@ use crate::slices::Pauses;
 
 /// Passes sessions on when work for them is due, for as long as the broker runs.
 pub(crate) async fn run(shared: Arc<BrokerState>) {
-    let queue = &shared.expiry;
+    let queue = &shared.sessions.expiry;
     loop {
         let next = queue.next_due();
         let wait = async {
@@ -21,12 +21,12 @@ pub(crate) async fn run(shared: Arc<BrokerState>) {
             () = wait => {}
             () = queue.earlier() => continue,
         }
-        shared.leadership.held().await;
+        shared.operations.leadership.held().await;
         let now = Instant::now();
         let mut pauses = Pauses::default();
         while let Some(client) = queue.pop_due(now) {
             if let Some(client) = client.upgrade() {
-                shared.long_ends.look_at(client);
+                shared.sessions.long_ends.look_at(client);
             }
             pauses.rest().await;
         }
@@ -37,7 +37,7 @@ pub(crate) async fn run(shared: Arc<BrokerState>) {
 /// not deliver them any more.
 pub(crate) async fn sweep_retained(shared: Arc<BrokerState>) {
     loop {
-        let is_more = shared.router.sweep_retained(Instant::now());
+        let is_more = shared.routing.router.sweep_retained(Instant::now());
         tokio::time::sleep(if is_more { SWEEP_PAUSE } else { SWEEP_INTERVAL }).await;
     }
 }

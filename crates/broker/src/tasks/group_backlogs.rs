@@ -16,10 +16,10 @@ pub(crate) async fn run(shared: Arc<BrokerState>) {
     let mut long = BTreeMap::new();
     loop {
         ticks.tick().await;
-        for () in shared.router.offer_backlogs(Instant::now()) {
+        for () in shared.routing.router.offer_backlogs(Instant::now()) {
             tokio::task::yield_now().await;
         }
-        if shared.hooks.has(Events::GROUP_BACKLOG) {
+        if shared.operations.hooks.has(Events::GROUP_BACKLOG) {
             long = look(&shared, long);
         }
     }
@@ -29,10 +29,10 @@ pub(crate) async fn run(shared: Arc<BrokerState>) {
 fn look(shared: &BrokerState, mut before: BTreeMap<u64, Arc<SharedGroup>>) -> BTreeMap<u64, Arc<SharedGroup>> {
     let tell = |group: &SharedGroup, is_over: bool| {
         let (name, messages) = (group.full_name(), group.waiting());
-        shared.hooks.tell(Events::GROUP_BACKLOG, |hooks| hooks.group_backlog(&name, messages, is_over));
+        shared.operations.hooks.tell(Events::GROUP_BACKLOG, |hooks| hooks.group_backlog(&name, messages, is_over));
     };
     let mut now = BTreeMap::new();
-    for group in shared.router.congested_groups() {
+    for group in shared.routing.router.congested_groups() {
         let number = group.number().get();
         if before.remove(&number).is_none() {
             tell(&group, false);

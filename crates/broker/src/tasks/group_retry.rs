@@ -8,7 +8,7 @@ use crate::lifecycle::BrokerState;
 
 /// Repeats failed reads when they are due; never returns.
 pub(crate) async fn run(shared: Arc<BrokerState>) {
-    let unread = shared.router.unread_groups();
+    let unread = shared.routing.router.unread_groups();
     loop {
         let next = unread.next();
         let is_time = async {

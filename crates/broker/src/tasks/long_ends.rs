@@ -6,21 +6,21 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
-use crate::lifecycle::{self, BrokerState, Due, Lane, LongEnds};
+use crate::lifecycle::{self, BrokerState, Due, Lane, LongEnds, Operations};
 use crate::slices::Pauses;
 
 /// Does due work, for as long as the broker runs.
 pub(crate) async fn run(shared: Arc<BrokerState>) {
-    let _open = shared.long_ends.open();
+    let _open = shared.sessions.long_ends.open();
     tokio::join!(publish_wills(&shared), end_sessions(&shared));
 }
 
 async fn publish_wills(shared: &BrokerState) {
-    let LongEnds { wills, ends } = &shared.long_ends;
+    let LongEnds { wills, ends } = &shared.sessions.long_ends;
     shared.may_act().await; // publishes the Wills of the last run
     loop {
         let mut pauses = Pauses::default();
-        while let Some(due) = next(shared, wills).await {
+        while let Some(due) = next(&shared.operations, wills).await {
             // The holder of a lease checks for due work when it gives the lease back.
             if let Some(lease) = due.client.try_lease() {
                 let mut is_over = false;
@@ -36,10 +36,10 @@ async fn publish_wills(shared: &BrokerState) {
 }
 
 async fn end_sessions(shared: &BrokerState) {
-    let ends = &shared.long_ends.ends;
+    let ends = &shared.sessions.long_ends.ends;
     loop {
         let mut pauses = Pauses::default();
-        while let Some(Due { client, done }) = next(shared, ends).await {
+        while let Some(Due { client, done }) = next(&shared.operations, ends).await {
             if let Some(lease) = client.try_lease() {
                 unless_it_panics(lifecycle::expire(shared, lease, Instant::now(), &mut pauses)).await;
             }
@@ -51,8 +51,8 @@ async fn end_sessions(shared: &BrokerState) {
 }
 
 /// The next session of a lane, once the broker may act.
-async fn next(shared: &BrokerState, lane: &Lane) -> Option<Due> {
-    shared.leadership.held().await;
+async fn next(operations: &Operations, lane: &Lane) -> Option<Due> {
+    operations.leadership.held().await;
     lane.take()
 }
 

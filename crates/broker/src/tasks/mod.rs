@@ -5,6 +5,7 @@ pub(crate) mod group_backlogs;
 pub(crate) mod group_retry;
 pub(crate) mod long_ends;
 pub(crate) mod slow_consumers;
+mod slow_moves;
 pub(crate) mod speeds;
 pub(crate) mod standing_groups;
 pub(crate) mod store_health;

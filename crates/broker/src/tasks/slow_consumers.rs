@@ -7,6 +7,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::slow_moves::Moves;
 use crate::hooks::Events;
 use crate::lifecycle::BrokerState;
 use crate::outbox::{Health, Pace, Refusals, Sample, Transition};
@@ -16,8 +17,8 @@ use crate::registry::Client;
 pub(crate) async fn run(shared: Arc<BrokerState>) {
     let mut looks = Looks::default();
     loop {
-        let concerns = &shared.slow_receivers.concerns;
-        match looks.watched.is_empty() && shared.slow_receivers.may_rest() {
+        let concerns = &shared.routing.slow_receivers.concerns;
+        match looks.watched.is_empty() && looks.moves.is_empty() && shared.routing.slow_receivers.may_rest() {
             true => concerns.wait().await,
             // At least `AT_ONCE` between two rounds, even under constant alarms.
             false => {
@@ -33,6 +34,7 @@ pub(crate) async fn run(shared: Arc<BrokerState>) {
 #[derive(Debug, Default)]
 struct Looks {
     watched: Vec<Watched>,
+    moves: Moves,
     lines: Lines,
     /// Time of the last log lines about refusals.
     refusals_told: Option<Instant>,
@@ -48,13 +50,15 @@ struct Watched {
 
 impl Looks {
     fn look(&mut self, shared: &BrokerState, now: Instant) {
-        let newcomers = shared.slow_receivers.take_newcomers();
+        let newcomers = shared.routing.slow_receivers.take_newcomers();
         let watched = |client| Watched { client, connection: 0, health: Health::default() };
         self.watched.extend(newcomers.into_iter().map(watched));
-        let lines = &mut self.lines;
-        self.watched.retain_mut(|watched| watched.look(shared, lines, now));
-        #[cfg(feature = "admin")]
-        shared.slow_receivers.list(
+        let (lines, moves) = (&mut self.lines, &mut self.moves);
+        self.watched.retain_mut(|watched| watched.look(shared, lines, moves, now));
+        if !self.moves.is_empty() {
+            self.moves.look(&shared.routing.slow_receivers, now);
+        }
+        shared.routing.slow_receivers.list(
             self.watched.iter().filter(|watched| watched.health.pace() != Pace::Normal).map(|watched| &watched.client),
         );
         if self.watched.capacity() > KEPT_PLACES && self.watched.is_empty() {
@@ -66,7 +70,7 @@ impl Looks {
     /// Logs refused messages by receiver, and messages that were not retained. MQTT 3.1.1 cannot report either.
     fn tell_refusals(&mut self, shared: &BrokerState, now: Instant) {
         let is_early = self.refusals_told.is_some_and(|told| now.saturating_duration_since(told) < REFUSALS_TOLD_EACH);
-        let concerns = &shared.slow_receivers.concerns;
+        let concerns = &shared.routing.slow_receivers.concerns;
         if is_early || !concerns.has_refused() {
             return;
         }
@@ -85,7 +89,7 @@ impl Looks {
         }
         let refused = concerns.take_refused();
         let mut told = 0;
-        shared.registry.for_each(|client| {
+        shared.sessions.registry.for_each(|client| {
             if told < REFUSALS_TOLD
                 && let Some((messages, bound)) = refused.get(&client.number)
             {
@@ -102,7 +106,7 @@ impl Looks {
 
 impl Watched {
     /// Samples the receiver and updates its consumer state; returns whether to keep monitoring it.
-    fn look(&mut self, shared: &BrokerState, lines: &mut Lines, now: Instant) -> bool {
+    fn look(&mut self, shared: &BrokerState, lines: &mut Lines, moves: &mut Moves, now: Instant) -> bool {
         let outbox = Arc::clone(&self.client.outbox);
         let sample = outbox.sample();
         let Some((connection, sample)) = sample else {
@@ -127,6 +131,7 @@ impl Watched {
                 }
             }
         }
+        moves.offer(&shared.routing.slow_receivers, &self.client, self.health.pace(), &sample, now);
         !(self.health.pace() == Pace::Normal && outbox.end_watch())
     }
 
@@ -161,7 +166,7 @@ impl Watched {
 }
 
 fn count(shared: &BrokerState, client: &Client, Transition { from, to }: Transition) {
-    let metrics = &shared.metrics;
+    let metrics = &shared.operations.metrics;
     match from {
         Pace::Normal => {}
         Pace::Watch => metrics.clients_watch.subtract(1),
@@ -181,13 +186,13 @@ fn count(shared: &BrokerState, client: &Client, Transition { from, to }: Transit
             metrics.spooling_begun.add(1);
         }
     }
-    shared.slow_receivers.tell_changed();
+    shared.routing.slow_receivers.tell_changed();
     match (from, to) {
         (Pace::Normal, Pace::Watch | Pace::Spooling) => {
-            shared.hooks.tell(Events::SLOW_BEGUN, |hooks| hooks.slow_begun(&client.id));
+            shared.operations.hooks.tell(Events::SLOW_BEGUN, |hooks| hooks.slow_begun(&client.id));
         }
         (Pace::Watch | Pace::Spooling, Pace::Normal) => {
-            shared.hooks.tell(Events::SLOW_ENDED, |hooks| hooks.slow_ended(&client.id));
+            shared.operations.hooks.tell(Events::SLOW_ENDED, |hooks| hooks.slow_ended(&client.id));
         }
         _ => {}
     }

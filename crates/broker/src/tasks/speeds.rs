@@ -15,8 +15,8 @@ pub(crate) async fn run(shared: Arc<BrokerState>) {
 
 /// Stores changed speeds now; also called at the end.
 pub(crate) fn store_now(shared: &BrokerState) {
-    if let Some(durable) = &shared.durable {
-        durable.store_speeds(shared.speeds.take_changes());
+    if let Some(durable) = &shared.storage.durable {
+        durable.store_speeds(shared.routing.speeds.take_changes());
     }
 }
 

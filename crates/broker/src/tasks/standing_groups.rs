@@ -11,7 +11,7 @@ pub(crate) async fn run(shared: Arc<BrokerState>) {
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        for () in shared.router.drop_overdue(Instant::now()) {
+        for () in shared.routing.router.drop_overdue(Instant::now()) {
             tokio::task::yield_now().await;
         }
     }

@@ -9,7 +9,7 @@ use crate::lifecycle::BrokerState;
 
 /// Logs each change of the health of the log of messages, for as long as the broker runs.
 pub(crate) async fn run(shared: Arc<BrokerState>) {
-    let Some(durable) = shared.durable.clone() else { return };
+    let Some(durable) = shared.storage.durable.clone() else { return };
     drop(shared);
     let mut seen = spool::Health::Writing;
     loop {

@@ -13,20 +13,20 @@ use tenbin_session::Publication;
 
 use crate::durable::Durable;
 use crate::hooks::Events;
-use crate::lifecycle::BrokerState;
+use crate::lifecycle::{BrokerState, Routing, Storage};
 use crate::metrics::MetricsSnapshot;
-use crate::router::{Publisher, Router};
+use crate::router::{Collector, Publisher, Router};
 use crate::values::Moment;
 
 /// Publishes changed values at once and then every `interval`, until the broker ends.
 pub(crate) async fn run(shared: Arc<BrokerState>, interval: Duration) {
-    let mut topics = SysTopics::new(&shared.router, Instant::now());
+    let mut topics = SysTopics::new(&shared.routing.router, Instant::now());
     let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = ticks.tick() => topics.publish(&shared, Instant::now()),
-            () = shared.slow_receivers.changed() => topics.publish_slow(&shared, Instant::now()),
+            () = shared.routing.slow_receivers.changed() => topics.publish_slow(&shared, Instant::now()),
         }
     }
 }
@@ -63,9 +63,9 @@ impl SysTopics {
     }
 
     fn publish(&mut self, shared: &BrokerState, now: Instant) {
-        let metrics = shared.metrics.snapshot();
-        if shared.hooks.has(Events::SYS_TICK) {
-            shared.hooks.tell(Events::SYS_TICK, |hooks| hooks.sys_tick(&metrics));
+        let metrics = shared.operations.metrics.snapshot();
+        if shared.operations.hooks.has(Events::SYS_TICK) {
+            shared.operations.hooks.tell(Events::SYS_TICK, |hooks| hooks.sys_tick(&metrics));
         }
         let elapsed = now.saturating_duration_since(self.averaged);
         self.averaged = now;
@@ -80,27 +80,28 @@ impl SysTopics {
 
     /// Publishes the number of slow receivers at once, because operators may wait for it.
     fn publish_slow(&mut self, shared: &BrokerState, now: Instant) {
-        let metrics = &shared.metrics;
+        let metrics = &shared.operations.metrics;
         let clients = [("clients/watch", &metrics.clients_watch), ("clients/spooling", &metrics.clients_spooling)];
         let values = clients.map(|(name, clients)| (name.to_owned(), clients.get().to_string()));
         self.publish_changed(shared, values.to_vec(), now);
     }
 
     fn publish_changed(&mut self, shared: &BrokerState, values: Vec<(String, String)>, now: Instant) {
+        let mut collector = Collector::new();
         for (name, value) in values {
             if self.published.get(&name) != Some(&value) {
-                self.publish_one(shared, &name, &value, shared.clock.moment(now));
+                self.publish_one(&shared.routing, &mut collector, &name, &value, shared.clock.moment(now));
                 self.published.insert(name, value);
             }
         }
-        self.publisher.flush(&shared.router, now);
+        self.publisher.flush(&shared.routing.router, &mut collector, now);
     }
 
-    fn publish_one(&mut self, shared: &BrokerState, name: &str, value: &str, now: Moment) {
+    fn publish_one(&mut self, routing: &Routing, collector: &mut Collector, name: &str, value: &str, now: Moment) {
         let Ok(topic) = TopicName::try_from(&format!("$SYS/broker/{name}")[..]) else { return };
         let payload = Bytes::copy_from_slice(value.as_bytes());
         let publication = Publication { retain: true, ..Publication::new(topic, payload) };
-        self.publisher.publish(&shared.router, &publication, now);
+        self.publisher.publish(&routing.router, collector, &publication, now);
     }
 }
 
@@ -123,9 +124,10 @@ impl Load {
 
 /// Returns names below `$SYS/broker/` with their values.
 fn figures(shared: &BrokerState, metrics: &MetricsSnapshot, uptime: Duration) -> Vec<(String, String)> {
-    let (retained, retained_bytes) = shared.router.retained_totals();
-    let (queued, queued_bytes) = (shared.budget.messages(), shared.budget.used());
-    let sessions = shared.registry.len() as u64;
+    let BrokerState { admission, storage, routing, sessions, operations, .. } = shared;
+    let (retained, retained_bytes) = routing.router.retained_totals();
+    let (queued, queued_bytes) = (storage.budget.messages(), storage.budget.used());
+    let sessions = sessions.registry.len() as u64;
     let count = |count: usize| count as u64;
     let numbers = [
         ("clients/total", sessions),
@@ -140,14 +142,14 @@ fn figures(shared: &BrokerState, metrics: &MetricsSnapshot, uptime: Duration) ->
         ("queued messages/bytes", count(queued_bytes)),
         ("store/messages/count", count(retained + queued)),
         ("store/messages/bytes", count(retained_bytes + queued_bytes)),
-        ("log/suppressed", shared.log_limiter.suppressed()),
+        ("log/suppressed", operations.log_limiter.suppressed()),
     ];
     let numbers = metrics.topics().chain(numbers);
     let mut figures: Vec<_> = numbers.map(|(name, value)| (name.to_owned(), value.to_string())).collect();
-    figures.extend(memory_figures(shared));
-    figures.extend(shared.durable.iter().flat_map(|durable| state_figures(durable)));
-    figures.extend(shared.durable.iter().flat_map(|durable| spool_figures(durable)));
-    let gateways = shared.gateways.iter().flat_map(|gateways| gateways.values());
+    figures.extend(memory_figures(storage));
+    figures.extend(storage.durable.iter().flat_map(|durable| state_figures(durable)));
+    figures.extend(storage.durable.iter().flat_map(|durable| spool_figures(durable)));
+    let gateways = admission.gateways.iter().flat_map(|gateways| gateways.values());
     figures.extend(gateways.map(|counted| (counted.topic, counted.value.to_string())));
     figures.push(("version".to_owned(), format!("tenbin version {}", env!("CARGO_PKG_VERSION"))));
     figures.push(("uptime".to_owned(), format!("{} seconds", uptime.as_secs())));
@@ -155,14 +157,14 @@ fn figures(shared: &BrokerState, metrics: &MetricsSnapshot, uptime: Duration) ->
 }
 
 /// Returns the memory that clients occupy, by kind.
-fn memory_figures(shared: &BrokerState) -> Vec<(String, String)> {
+fn memory_figures(storage: &Storage) -> Vec<(String, String)> {
     let (mut figures, mut all_refused) = (Vec::new(), 0);
-    for (kind, bytes, refused) in shared.memory.by_kind() {
+    for (kind, bytes, refused) in storage.memory.by_kind() {
         all_refused += refused;
         figures.push((format!("memory/{}/bytes", kind.name()), bytes.to_string()));
         figures.push((format!("memory/{}/refused", kind.name()), refused.to_string()));
     }
-    figures.push(("memory/bytes".to_owned(), shared.memory.used().to_string()));
+    figures.push(("memory/bytes".to_owned(), storage.memory.used().to_string()));
     figures.push(("memory/refused".to_owned(), all_refused.to_string()));
     figures
 }
@@ -251,11 +253,11 @@ mod tests {
         let counter = |metrics: &MetricsSnapshot| metrics.messages_received;
         let mut load = Load { name: "x", counter, last: 0, averages: [0.0; 3] };
         for _ in 0..2000 {
-            shared.metrics.messages_received.add([100, 0, 0]);
-            load.update(&shared.metrics.snapshot(), Duration::from_secs(10));
+            shared.operations.metrics.messages_received.add([100, 0, 0]);
+            load.update(&shared.operations.metrics.snapshot(), Duration::from_secs(10));
         }
         assert!(load.averages.iter().all(|average| (average - 600.0).abs() < 0.01), "{load:?}");
-        load.update(&shared.metrics.snapshot(), Duration::from_secs(60));
+        load.update(&shared.operations.metrics.snapshot(), Duration::from_secs(60));
         assert!((load.averages[0] - 600.0 / std::f64::consts::E).abs() < 0.01, "{load:?}");
     }
 
@@ -263,7 +265,7 @@ mod tests {
     fn only_changed_values_are_published() {
         let shared = shared();
         let now = Instant::now();
-        let mut topics = SysTopics::new(&shared.router, now);
+        let mut topics = SysTopics::new(&shared.routing.router, now);
         topics.publish(&shared, now);
         let first = topics.published.clone();
         topics.publish(&shared, now + Duration::from_secs(10));

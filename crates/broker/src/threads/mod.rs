@@ -126,13 +126,11 @@ impl Threads {
     }
 
     /// Number of active threads.
-    #[cfg(feature = "admin")]
     pub(crate) fn active(&self) -> usize {
         self.active.load(Relaxed)
     }
 
     /// Runtimes of all threads.
-    #[cfg(feature = "admin")]
     pub(crate) fn runtimes(&self) -> impl Iterator<Item = &Handle> {
         self.all.iter().map(|thread| &thread.runtime)
     }

@@ -44,15 +44,15 @@ impl MatchBound {
 
     /// Whether the bound stays within `maximum` with this subscription, or does not rise.
     pub(crate) fn has_room(&self, filter: &TopicFilter, maximum: usize) -> bool {
-        self.total < maximum || !Place::of(filter).is_some_and(|place| self.would_rise(place))
+        self.total < maximum || !PatternKey::of(filter).is_some_and(|place| self.would_rise(place))
     }
 
     /// As [`MatchBound::has_room`], for a share group with this filter.
     pub(crate) fn has_room_for_group(&self, filter: &TopicFilter, maximum: usize) -> bool {
-        self.total < maximum || !self.would_rise(Place::of_group(filter))
+        self.total < maximum || !self.would_rise(PatternKey::of_group(filter))
     }
 
-    fn would_rise(&self, Place { pattern, group }: Place) -> bool {
+    fn would_rise(&self, PatternKey { pattern, group }: PatternKey) -> bool {
         let known = self.patterns.get(&pattern);
         let depth = group.map_or(0, |group| self.groups.get(&group).map_or(0, |&groups| groups as usize));
         known.map_or(0, Pattern::bound) <= depth
@@ -60,17 +60,17 @@ impl MatchBound {
 
     /// Adds a subscription.
     pub(crate) fn add(&mut self, filter: &TopicFilter) {
-        if let Some(place) = Place::of(filter) {
+        if let Some(place) = PatternKey::of(filter) {
             self.add_at(place);
         }
     }
 
     /// Adds a share group with this filter.
     pub(crate) fn add_group(&mut self, filter: &TopicFilter) {
-        self.add_at(Place::of_group(filter));
+        self.add_at(PatternKey::of_group(filter));
     }
 
-    fn add_at(&mut self, Place { pattern, group }: Place) {
+    fn add_at(&mut self, PatternKey { pattern, group }: PatternKey) {
         let pattern = self.patterns.entry(pattern).or_default();
         let before = pattern.bound();
         match group {
@@ -90,17 +90,17 @@ impl MatchBound {
 
     /// Removes a subscription.
     pub(crate) fn remove(&mut self, filter: &TopicFilter) {
-        if let Some(place) = Place::of(filter) {
+        if let Some(place) = PatternKey::of(filter) {
             self.remove_at(place);
         }
     }
 
     /// Removes a share group with this filter.
     pub(crate) fn remove_group(&mut self, filter: &TopicFilter) {
-        self.remove_at(Place::of_group(filter));
+        self.remove_at(PatternKey::of_group(filter));
     }
 
-    fn remove_at(&mut self, Place { pattern: key, group }: Place) {
+    fn remove_at(&mut self, PatternKey { pattern: key, group }: PatternKey) {
         let Some(pattern) = self.patterns.get_mut(&key) else { return };
         let before = pattern.bound();
         match group {
@@ -127,13 +127,13 @@ impl MatchBound {
 }
 
 /// Where a subscription counts.
-struct Place {
+struct PatternKey {
     pattern: u64,
     /// Hash of the filter that a share group has.
     group: Option<u64>,
 }
 
-impl Place {
+impl PatternKey {
     /// `None` for an ordinary subscription without wildcards, which counts nowhere.
     fn of(filter: &TopicFilter) -> Option<Self> {
         match filter.shared() {

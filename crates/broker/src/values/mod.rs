@@ -3,6 +3,7 @@
 mod acl_rule;
 mod bound;
 mod clock;
+mod drain_refused;
 mod grant;
 mod hash_key;
 mod identity;
@@ -24,6 +25,7 @@ pub(crate) use acl_rule::acl_rules;
 pub use acl_rule::{AclAction, AclRule, Effect};
 pub(crate) use bound::Bound;
 pub(crate) use clock::{Clock, Moment};
+pub(crate) use drain_refused::DrainRefused;
 pub(crate) use grant::Grant;
 pub(crate) use hash_key::HashKey;
 pub use identity::{Identity, Principal, Terms};
@@ -37,10 +39,8 @@ pub use network::{Network, WrongNetwork};
 pub use ordering_key::{OrderingKey, UnknownKey};
 pub use origin::{Certificate, Origin, Peer, TransportProtocol};
 pub(crate) use recent::Recent;
-#[cfg(feature = "admin")]
-pub(crate) use share_rules::Naming;
 pub use share_rules::{FairBy, ShareRule};
-pub(crate) use share_rules::{GroupRules, ShareRules};
+pub(crate) use share_rules::{GroupRules, Naming, ShareRules};
 pub(crate) use speed::{KnownSpeed, SpeedChanges, SpeedKey};
 pub(crate) use tenbin_pending::network;
 pub(crate) use token_bucket::{Rate, TokenBucket};

@@ -14,7 +14,6 @@ impl NamePattern {
         Self(pattern.into())
     }
 
-    #[cfg(feature = "admin")]
     pub(super) fn is_any(&self) -> bool {
         self.0.bytes().all(|byte| byte == b'*')
     }

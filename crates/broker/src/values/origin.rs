@@ -106,7 +106,6 @@ impl Certificate {
 
 impl TransportProtocol {
     /// The protocol in a word.
-    #[cfg(feature = "admin")]
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",

@@ -16,7 +16,6 @@ impl Recent {
     }
 
     /// Number of the events, and the time since the first of them; `None` = none for five minutes.
-    #[cfg(any(feature = "admin", test))]
     pub(crate) fn at(&self, now: Instant) -> Option<(u64, Duration)> {
         let (first, last) = self.times?;
         let is_recent = now.saturating_duration_since(last) <= QUIET;

@@ -59,7 +59,6 @@ pub enum FairBy {
 
 /// How rules name a group. Clients may choose all other names.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[cfg(feature = "admin")]
 pub(crate) enum Naming {
     /// By no rule.
     #[default]
@@ -128,7 +127,6 @@ impl ShareRules {
     }
 
     /// Returns how the rules name a group.
-    #[cfg(feature = "admin")]
     pub(crate) fn naming(&self, group: &SharedFilter) -> Naming {
         let naming = |rule: &ShareRule| match (rule.group.has_star(), &rule.filter) {
             (true, None) if rule.group.is_any() => Naming::None,

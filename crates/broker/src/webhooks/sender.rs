@@ -100,7 +100,7 @@ fn signature(secret: &Key, time: u64, body: &[u8]) -> String {
     let mut context = Context::with_key(secret);
     context.update(format!("{time}.").as_bytes());
     context.update(body);
-    format!("t={time},v1={}", crate::auth::hexadecimal(context.sign().as_ref()))
+    format!("t={time},v1={}", tenbin_kit::digits::hexadecimal(context.sign().as_ref()))
 }
 
 /// Attempts for one batch of events.

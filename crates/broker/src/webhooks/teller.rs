@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::queue::Queue;
 use crate::config::{Webhook, WebhookEvent};
 use crate::hooks::{
-    Client, Denial, DropReason, Dropped, Ending, Events, Hooks, InFlight, Publication, ReasonCode, Subscribing, Text,
-    TopicFilter, TopicName,
+    Client, CopiesChange, Denial, DropReason, Dropped, Ending, Events, Hooks, InFlight, LeaderChange, Publication,
+    ReasonCode, Subscribing, Text, TopicFilter, TopicName,
 };
 
 /// Puts the events of one webhook into its queue.
@@ -59,6 +59,8 @@ fn hook_of(event: WebhookEvent) -> Events {
         WebhookEvent::SlowEnded => Events::SLOW_ENDED,
         WebhookEvent::GroupBacklog => Events::GROUP_BACKLOG,
         WebhookEvent::Denied => Events::DENIED,
+        WebhookEvent::LeaderChanged => Events::LEADER_CHANGED,
+        WebhookEvent::CopiesChanged => Events::COPIES_CHANGED,
     }
 }
 
@@ -178,5 +180,17 @@ impl Hooks for Teller {
     fn group_backlog(&self, group: &str, messages: usize, is_over: bool) {
         let content = json!({ "group": group, "messages": messages, "is_over": is_over });
         self.tell(WebhookEvent::GroupBacklog, content);
+    }
+
+    fn leader_changed(&self, change: &LeaderChange<'_>) {
+        let LeaderChange { epoch, leader, previous, duration } = change;
+        let duration = duration.as_millis() as u64;
+        let content = json!({ "epoch": epoch, "leader": leader, "previous": previous, "duration_ms": duration });
+        self.tell(WebhookEvent::LeaderChanged, content);
+    }
+
+    fn copies_changed(&self, change: &CopiesChange<'_>) {
+        let CopiesChange { epoch, copies, node } = change;
+        self.tell(WebhookEvent::CopiesChanged, json!({ "epoch": epoch, "copies": copies, "node": node }));
     }
 }

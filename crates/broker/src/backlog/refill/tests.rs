@@ -1,10 +1,9 @@
 use std::collections::BTreeSet;
-use std::num::NonZeroU64;
 
 use bytes::{Bytes, BytesMut};
 use tenbin_balancer::Rng;
 use tenbin_codec::{QoS, TopicName};
-use tenbin_session::Publication;
+use tenbin_session::{Location, Publication};
 
 use super::super::entries::tests::entries;
 use super::*;
@@ -34,13 +33,16 @@ impl Stage {
         let publication = Publication::new(TopicName::try_from("t").unwrap(), Bytes::from_static(b"x"));
         let delivery = Delivery::new(publication.template(&mut BytesMut::new()), QoS::AtLeastOnce, false);
         let message = |&sequence: &u64| {
-            let delivery = Delivery { stored: NonZeroU64::new(sequence), ..delivery.clone() };
+            let delivery = Delivery { stored: Some(Location::Own(sequence).to_stored()), ..delivery.clone() };
             (Sequence(sequence % 1000), (sequence < 1000).then_some(delivery))
         };
         let messages = sequences.iter().map(message).collect();
         let page = Page { ranges: Arc::clone(ranges), messages, is_broken };
         let mut taken = Vec::new();
-        let put = |delivery: Delivery| taken.extend(delivery.stored.map(NonZeroU64::get));
+        let put = |delivery: Delivery| match delivery.location() {
+            Some(Location::Own(sequence)) => taken.push(sequence),
+            location => panic!("{location:?}"),
+        };
         let refilled = self.refill.finish(&mut self.entries, page, self.now, put)?;
         Some((taken, refilled))
     }

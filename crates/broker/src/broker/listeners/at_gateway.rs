@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::{Listeners, OpenListener};
 use crate::config::{Listener, Transport};
@@ -14,7 +14,7 @@ use crate::values::TransportProtocol;
 /// The gateway of an open listener.
 #[derive(Debug)]
 pub(super) struct AtGateway {
-    open: Box<dyn OpenGateway>,
+    open: Arc<dyn OpenGateway>,
     entrance: Entrance,
 }
 
@@ -22,11 +22,16 @@ impl AtGateway {
     fn open(gateways: &dyn Gateways, listener: &Listener) -> Result<Self, ListenError> {
         let entrance = Entrance::default();
         let open = gateways.open(listener, entrance.clone()).map_err(|reason| failed(listener, reason))?;
-        Ok(Self { open, entrance })
+        Ok(Self { open: open.into(), entrance })
     }
 
     pub(super) fn address(&self) -> SocketAddr {
         self.open.address()
+    }
+
+    /// The gateway for clients that a relay passes on. It closes whether or not these are still served.
+    pub(super) fn behind_relay(&self) -> Weak<dyn OpenGateway> {
+        Arc::downgrade(&self.open)
     }
 }
 
@@ -83,7 +88,6 @@ impl OpenListener {
             gateway,
             door: None,
             jobs: Vec::new(),
-            #[cfg(feature = "admin")]
             addresses: Vec::new(),
         }
     }

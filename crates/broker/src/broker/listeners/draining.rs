@@ -8,9 +8,9 @@ use tokio::task::AbortHandle;
 use super::super::drain::Drain;
 use super::{Listeners, OpenListener};
 use crate::config::ListenAddress;
-use crate::control::DrainRefused;
-use crate::lifecycle::BrokerState;
+use crate::lifecycle::{BrokerState, Operations};
 use crate::net::{ListenError, ListeningSocket};
+use crate::values::DrainRefused;
 
 impl Listeners {
     /// Closes the listener of this name, or all. `send_away` begins to end their connections.
@@ -47,7 +47,7 @@ impl Listeners {
             return Ok(false);
         }
         let (mut failed, drained) = (None, std::mem::take(&mut self.drained));
-        self.forget_drain(shared);
+        self.forget_drain(&shared.operations);
         for mut listener in drained {
             if listener.settings.transport.at_gateway().is_some() {
                 match listener.open_gateway(self, shared) {
@@ -93,9 +93,9 @@ impl Listeners {
     }
 
     /// Keeps clients that have not gone yet, and forgets the listeners that the drain has closed.
-    pub(super) fn forget_drain(&mut self, shared: &BrokerState) {
+    pub(super) fn forget_drain(&mut self, operations: &Operations) {
         (self.drain, self.drained) = (Drain::None, Vec::new());
-        shared.server_reference.store(None);
+        operations.server_reference.store(None);
     }
 
     /// Whether drains have closed all listeners, at once or one by one.

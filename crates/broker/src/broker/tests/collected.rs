@@ -7,7 +7,7 @@ use tenbin_session::Publication;
 use tokio::runtime::Runtime;
 
 use super::client::{TestClient, connect};
-use crate::router::{Publisher, collected};
+use crate::router::{Collector, Publisher};
 use crate::{Broker, Config};
 
 const GROUPS: usize = 3;
@@ -32,17 +32,21 @@ fn messages_collected_for_share_groups_are_bounded() {
                 tokio::task::yield_now().await;
             }
         });
-        let router = &broker.parts.shared.router;
+        let router = &broker.parts.shared.routing.router;
         let mut publisher = Publisher::new(router, 0, &Text::try_from("publisher").unwrap());
         let topic = TopicName::try_from("topic").unwrap();
         let publication = Publication { qos: QoS::AtLeastOnce, ..Publication::new(topic, "payload".into()) };
-        let mut most = 0;
+        let (mut most, mut collector) = (0, Collector::new());
         for _ in 0..MESSAGES {
-            publisher.publish(router, &publication, broker.parts.shared.clock.moment(Instant::now()));
-            most = most.max(collected());
+            publisher.publish(router, &mut collector, &publication, broker.parts.shared.clock.moment(Instant::now()));
+            most = most.max(collector.len());
         }
         assert!((GROUPS..=2048).contains(&most), "{most}");
-        publisher.flush(router, Instant::now());
-        assert_eq!((collected(), router.waiting_with_groups()), (0, GROUPS * MESSAGES), "with a store: {has_store}");
+        publisher.flush(router, &mut collector, Instant::now());
+        assert_eq!(
+            (collector.len(), router.waiting_with_groups()),
+            (0, GROUPS * MESSAGES),
+            "with a store: {has_store}"
+        );
     }
 }

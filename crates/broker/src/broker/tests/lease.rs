@@ -1,5 +1,6 @@
 //! Brokers that may not act: before their lease begins, after it has ended, and when they are deposed.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -194,7 +195,7 @@ async fn wills_of_the_last_run_wait_for_the_lease() {
     subscriber.subscribe().await;
     let mut mortal = Client::dial(&broker, b'm', WILL_FLAGS, 0, WILL).await;
     mortal.expect(&[0x20, 2, 0, 0]).await;
-    assert!(broker.depose(None).await);
+    assert!(broker.depose(BTreeMap::new()).await);
 
     let (lease, wills) = (Lease::not_begun(), Wills::default());
     let config = Config { listen: vec![([127, 0, 0, 1], 0).into()], ..Config::default() };
@@ -264,7 +265,9 @@ async fn deposed(threads: Option<usize>) {
         let _waits = Client::dial(&broker, b'w', 2, 0, b"").await;
         sleep(Duration::from_millis(50)).await;
         let began = Instant::now();
-        assert!(broker.depose(Some("b:1883".to_owned())).await, "round {round}");
+        // Each client learns the port of the listener that it has used.
+        let servers = [("127.0.0.1:0", "b:1883"), ("other", "b:8883")].map(|(name, to)| (name.into(), to.into()));
+        assert!(broker.depose(servers.into()).await, "round {round}");
         assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
         let free = tenbin_store::LockedDirectory::open(directory.path()).unwrap();
         assert!(began.elapsed() < Duration::from_secs(2));
@@ -304,6 +307,6 @@ async fn program_waits_for_the_lease_too() {
     lease.end();
     let waits = tokio::spawn(publish());
     tokio::task::yield_now().await;
-    assert!(broker.depose(None).await);
+    assert!(broker.depose(BTreeMap::new()).await);
     assert!(waits.await.unwrap().is_err());
 }

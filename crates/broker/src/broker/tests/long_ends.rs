@@ -182,7 +182,7 @@ async fn send_v5(stream: &mut DuplexStream, packet: &Packet) {
 }
 
 fn session(broker: &Broker, client_id: &'static str) -> Arc<Client> {
-    broker.parts.shared.registry.find(&Text::from_static(client_id)).unwrap()
+    broker.parts.shared.sessions.registry.find(&Text::from_static(client_id)).unwrap()
 }
 
 /// Waits until the session has no connection.
@@ -194,7 +194,7 @@ async fn until_away(client: &Client) {
 async fn returning_client_overtakes_queued_session_ends() {
     let mut broker = start().await;
     broker.long_ends.shutdown().await;
-    let _nobody_works = broker.parts.shared.long_ends.open();
+    let _nobody_works = broker.parts.shared.sessions.long_ends.open();
     let mut watcher = client(&broker, "watcher", None).await;
     send(&mut watcher, &subscribe_to("will")).await;
     watcher.read_exact(&mut [0; 5]).await.unwrap();
@@ -240,8 +240,8 @@ async fn disconnect_is_stored_while_session_ends_are_queued() {
     let config = Config { listen: vec![([127, 0, 0, 1], 0).into()], ..Config::default() };
     let mut broker = Broker::builder().config(config).store(directory.path()).start().await.unwrap();
     broker.long_ends.shutdown().await;
-    let _nobody_works = broker.parts.shared.long_ends.open();
-    let durable = broker.parts.shared.durable.clone().unwrap();
+    let _nobody_works = broker.parts.shared.sessions.long_ends.open();
+    let durable = broker.parts.shared.storage.durable.clone().unwrap();
     let (mut stays, _) = lasting_client(&broker, "stays", None).await;
     subscribe_to_many_v5(&mut stays).await;
     let (mut ends, _) = lasting_client(&broker, "ends", None).await;
@@ -262,7 +262,7 @@ async fn disconnect_is_stored_while_session_ends_are_queued() {
 async fn departed_member_gets_nothing_while_its_end_is_queued() {
     let mut broker = start().await;
     broker.long_ends.shutdown().await;
-    let _nobody_works = broker.parts.shared.long_ends.open();
+    let _nobody_works = broker.parts.shared.sessions.long_ends.open();
     let mut leaver = client(&broker, "leaver", Some("will")).await;
     let mut stayer = client(&broker, "stayer", None).await;
     for stream in [&mut leaver, &mut stayer] {
@@ -289,9 +289,9 @@ async fn other_tasks_run_while_plain_sessions_expire() {
         send_v5(&mut stream, &Packet::Disconnect(Disconnect { reason: ReasonCode::Success, properties: None })).await;
     }
     until(|| broker.connections() == 0).await;
-    broker.parts.shared.registry.for_each(|client| {
+    broker.parts.shared.sessions.registry.for_each(|client| {
         client.try_lease().unwrap().state.expires_at = Some(now);
-        broker.parts.shared.expiry.push(now, client);
+        broker.parts.shared.sessions.expiry.push(now, client);
     });
     let turns = turns_until(|| broker.sessions() == 0).await;
     assert!(turns > WILLS / 2, "{turns} turns");
@@ -329,7 +329,7 @@ impl Authorizer for Arc<Questions> {
     fn authorize(&self, _who: &Principal, action: Action<'_>) -> Decision {
         if let (Action::SubscribeShared(_), Some(shared)) = (action, self.shared.get()) {
             self.asked.fetch_add(1, Ordering::Relaxed);
-            self.under_lock.fetch_add(usize::from(shared.router.is_being_edited()), Ordering::Relaxed);
+            self.under_lock.fetch_add(usize::from(shared.routing.router.is_being_edited()), Ordering::Relaxed);
         }
         Decision::Allow
     }

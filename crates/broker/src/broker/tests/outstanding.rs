@@ -331,7 +331,7 @@ impl Bench {
 
     fn load(&self, client_id: &str) -> Arc<MemberLoad> {
         let mut load = None;
-        self.broker.parts.shared.registry.for_each(|client| {
+        self.broker.parts.shared.sessions.registry.for_each(|client| {
             if client.id.as_str() == client_id {
                 load = Some(Arc::clone(&client.load));
             }

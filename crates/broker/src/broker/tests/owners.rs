@@ -33,7 +33,7 @@ async fn start(config: &str, directory: Option<&Path>) -> Broker {
 }
 
 fn bytes_of(broker: &Broker, wanted: Kind) -> usize {
-    broker.parts.shared.memory.by_kind().find(|(kind, ..)| *kind == wanted).map_or(0, |(_, bytes, _)| bytes)
+    broker.parts.shared.storage.memory.by_kind().find(|(kind, ..)| *kind == wanted).map_or(0, |(_, bytes, _)| bytes)
 }
 
 async fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -209,7 +209,10 @@ async fn partial_connects_are_charged_to_their_address() {
         strangers.push(client);
     }
     wait_until("a charge for each", || bytes_of(&broker, Kind::Input) > 10 * 250_000).await;
-    assert_eq!(broker.parts.shared.memory.account(Owner::Address(FIRST)).bytes(), bytes_of(&broker, Kind::Input));
+    assert_eq!(
+        broker.parts.shared.storage.memory.account(Owner::Address(FIRST)).bytes(),
+        bytes_of(&broker, Kind::Input)
+    );
     drop(strangers);
     wait_until("their end", || bytes_of(&broker, Kind::Input) == 0).await;
 }
@@ -222,11 +225,11 @@ async fn restored_session_is_charged_to_its_address() {
     assert_eq!(client.subscribe(&["t".to_owned()]).await, [ReasonCode::GrantedQoS1]);
     drop(client);
     wait_until("its end", || broker.connections() == 0).await;
-    let before = broker.parts.shared.memory.account(Owner::Address(FIRST)).bytes();
+    let before = broker.parts.shared.storage.memory.account(Owner::Address(FIRST)).bytes();
     broker.shutdown().await;
     let broker = start("", Some(directory.path())).await;
     assert_eq!(broker.sessions(), 1);
-    let memory = &broker.parts.shared.memory;
+    let memory = &broker.parts.shared.storage.memory;
     assert_eq!(memory.account(Owner::Address(FIRST)).bytes(), before);
     assert_eq!(memory.account(Owner::Restored).bytes(), 0);
     broker.shutdown().await;

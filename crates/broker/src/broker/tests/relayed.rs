@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::hooks::Connecting;
-use crate::{Broker, Config, Events, Hooks, Verdict, write_relay_header};
+use crate::{Broker, Config, Events, Hooks, RelayedStream, Verdict, write_relay_header};
 
 const CONNECT: &[u8] = b"\x10\x0d\0\x04MQTT\x04\x02\0\0\0\x01c";
 const ACCEPTED: [u8; 4] = [0x20, 2, 0, 0];
@@ -22,12 +22,12 @@ async fn start(text: &str) -> Broker {
 async fn dial(broker: &Broker) -> TcpStream {
     let port = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (relay, accepted) = tokio::join!(TcpStream::connect(port.local_addr().unwrap()), port.accept());
-    broker.serve_relayed(accepted.unwrap().0);
+    broker.serve_relayed(RelayedStream::Plain(accepted.unwrap().0));
     relay.unwrap()
 }
 
 fn header(client: &str, listener: &str) -> Vec<u8> {
-    write_relay_header(client.parse().unwrap(), ([10, 0, 0, 1], 1883).into(), listener)
+    write_relay_header(client.parse().unwrap(), ([10, 0, 0, 1], 1883).into(), listener, false)
 }
 
 async fn relay(broker: &Broker, client: &str, listener: &str) -> TcpStream {
@@ -90,6 +90,24 @@ async fn relayed_client_counts_by_its_own_address() {
     }
     let mut again = relay(&broker, "192.0.2.1:4662", "outside").await;
     assert_eq!(connect(&mut again).await, ACCEPTED);
+}
+
+#[tokio::test]
+async fn relay_that_takes_references_is_greeted() {
+    let broker = start("listen = [\"127.0.0.1:0\"]\n").await;
+    let name = broker.config().listen[0].to_string();
+    for takes_references in [true, false] {
+        let mut client = dial(&broker).await;
+        let header =
+            write_relay_header(([192, 0, 2, 1], 1).into(), ([10, 0, 0, 1], 1883).into(), &name, takes_references);
+        client.write_all(&header).await.unwrap();
+        if takes_references {
+            let mut greeting = [1; 2];
+            client.read_exact(&mut greeting).await.unwrap();
+            assert_eq!(greeting, tenbin_codec::EXTERNAL_GREETING);
+        }
+        assert_eq!(connect(&mut client).await, ACCEPTED);
+    }
 }
 
 #[tokio::test]

@@ -34,7 +34,7 @@ async fn broker_and_closed(files: &std::path::Path) -> (Broker, Config) {
 async fn lease(broker: &Broker) -> Lease {
     let until = Instant::now() + PATIENCE;
     loop {
-        let session = broker.parts.shared.registry.find(&Text::from_static("c")).unwrap();
+        let session = broker.parts.shared.sessions.registry.find(&Text::from_static("c")).unwrap();
         if let Some(lease) = session.try_lease() {
             return lease;
         }

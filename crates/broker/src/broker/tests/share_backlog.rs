@@ -58,14 +58,14 @@ fn restart_writes_no_records_for_known_groups() {
     bench.begin_sessions();
     bench.stop();
     let bench = Bench::start("", directory.path());
-    let changes = bench.broker.parts.shared.durable.as_ref().unwrap().stats().changes;
+    let changes = bench.broker.parts.shared.storage.durable.as_ref().unwrap().stats().changes;
     assert_eq!(changes, 1, "the number of the run");
-    let group = bench.broker.parts.shared.router.queue_of_group(NonZeroU64::MIN).unwrap();
+    let group = bench.broker.parts.shared.routing.router.queue_of_group(NonZeroU64::MIN).unwrap();
     bench.publish(0..1);
     bench.stop();
     // The group has the same queue with its message.
     let bench = Bench::start("", directory.path());
-    assert_eq!(bench.broker.parts.shared.router.queue_of_group(NonZeroU64::MIN).unwrap().id(), group.id());
+    assert_eq!(bench.broker.parts.shared.routing.router.queue_of_group(NonZeroU64::MIN).unwrap().id(), group.id());
     bench.assert_taken(1);
 }
 
@@ -88,7 +88,7 @@ impl Bench {
     }
 
     fn client(&self, name: &str) -> Arc<Client> {
-        self.broker.parts.shared.registry.find(&Text::try_from(name).unwrap()).expect("a session")
+        self.broker.parts.shared.sessions.registry.find(&Text::try_from(name).unwrap()).expect("a session")
     }
 
     /// Begins disconnected sessions of both members.
@@ -138,7 +138,7 @@ impl Bench {
         let members = MEMBERS.map(|name| self.client(name));
         members.iter().for_each(|member| member.outbox.attach(u32::MAX, None));
         let filter = TopicFilter::try_from(WORK).unwrap();
-        self.broker.parts.shared.router.connected([&filter].into_iter(), Instant::now(), &mut Rng::new(1));
+        self.broker.parts.shared.routing.router.connected([&filter].into_iter(), Instant::now(), &mut Rng::new(1));
         let mut taken = members.map(|_| Vec::new());
         let until = Instant::now() + PATIENCE;
         while taken.iter().map(Vec::len).sum::<usize>() < messages {

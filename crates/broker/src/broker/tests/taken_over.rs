@@ -60,7 +60,7 @@ async fn oversized_resend_is_dropped_despite_early_takeover() {
     let directory = tempfile::tempdir().unwrap();
     let config = Config { listen: vec![([127, 0, 0, 1], 0).into()], ..Config::default() };
     let broker = Broker::builder().config(config).store(directory.path()).start().await.unwrap();
-    let durable = broker.parts.shared.durable.clone().unwrap();
+    let durable = broker.parts.shared.storage.durable.clone().unwrap();
     let mut client = comes(&broker, None).await;
     assert_eq!(packet(&mut client).await.0, 2, "CONNACK");
     exchange(&mut client, b"\x82\x07\0\x01\0\0\x01t\x01", b"\x90\x04\0\x01\0\x01").await;
@@ -71,7 +71,7 @@ async fn oversized_resend_is_dropped_despite_early_takeover() {
     exchange(&mut publisher, &large, &[0x40, 2, 0, 1]).await;
     assert_eq!(packet(&mut client).await.0, 3, "PUBLISH");
     drop(client);
-    let session = broker.parts.shared.registry.find(&Text::from_static("client")).unwrap();
+    let session = broker.parts.shared.sessions.registry.find(&Text::from_static("client")).unwrap();
     let is_attached = || session.outbox.sample().is_some();
     until(|| broker.connections() == 1 && !is_attached()).await;
     exchange(&mut publisher, b"\x32\x06\0\x01t\0\x02x", &[0x40, 2, 0, 2]).await;
@@ -79,7 +79,13 @@ async fn oversized_resend_is_dropped_despite_early_takeover() {
     let hold_up = || {
         let (reading, held_up) = mpsc::sync_channel::<()>(0);
         durable.reader.page_for(
-            PageOf { queue: QueueId(u64::MAX), kind: QueueKind::Group, ranges: std::sync::Arc::default(), bytes: 1 },
+            PageOf {
+                queue: QueueId(u64::MAX),
+                kind: QueueKind::Group,
+                ranges: std::sync::Arc::default(),
+                bytes: 1,
+                by_reference: None,
+            },
             move |_| {
                 let _ = held_up.recv();
             },

@@ -60,7 +60,7 @@ fn will_stays_on_disk_until_its_message_is_durable() {
     let directory = tempfile::tempdir().unwrap();
     runtime().block_on(async {
         let broker = start(directory.path()).await;
-        let durable = broker.parts.shared.durable.clone().unwrap();
+        let durable = broker.parts.shared.storage.durable.clone().unwrap();
         // Without a receiver that stores it, the Will waits for no commit.
         let stream = mortal(&broker, b'0').await;
         assert_eq!(durable.wills_on_disk(), 1);
@@ -88,7 +88,7 @@ fn published_will_precedes_next_will_after_restart() {
         let stream = mortal(&broker, b'1').await;
         cut(&broker, stream).await;
         std::mem::forget(mortal(&broker, b'2').await);
-        assert_eq!(broker.parts.shared.durable.as_ref().unwrap().wills_on_disk(), 2);
+        assert_eq!(broker.parts.shared.storage.durable.as_ref().unwrap().wills_on_disk(), 2);
     });
     runtime().block_on(async {
         let broker = start(directory.path()).await;
@@ -100,8 +100,8 @@ fn published_will_precedes_next_will_after_restart() {
             came.push(publish[7]);
         }
         assert_eq!(came, *b"112", "twice is better than never");
-        assert!(broker.parts.shared.durable.as_ref().unwrap().flush(Duration::from_secs(60)));
-        assert_eq!(broker.parts.shared.durable.as_ref().unwrap().wills_on_disk(), 0);
+        assert!(broker.parts.shared.storage.durable.as_ref().unwrap().flush(Duration::from_secs(60)));
+        assert_eq!(broker.parts.shared.storage.durable.as_ref().unwrap().wills_on_disk(), 0);
     });
 }
 
@@ -113,7 +113,7 @@ fn will_is_stored_again_after_refused_connect() {
         let mut broker = start(directory.path()).await;
         broker.long_ends.abort_all(); // no task publishes it
         let (shared, now) = (Arc::clone(&broker.parts.shared), Instant::now());
-        let durable = shared.durable.clone().unwrap();
+        let durable = shared.storage.durable.clone().unwrap();
         let (mut stream, other_end) = duplex(1024);
         broker.serve(other_end, PEER);
         let connect = b"\x10\x1f\0\x04MQTT\x05\x0e\0\0\x05\x11\0\0\x02\x58\0\x01m\x05\x18\0\0\x02\x58\0\x01t\0\x01x";
@@ -122,7 +122,7 @@ fn will_is_stored_again_after_refused_connect() {
         cut(&broker, stream).await;
         assert_eq!(durable.wills_on_disk(), 1);
 
-        let mut lease = shared.registry.find(&Text::from_static("m")).unwrap().try_lease().unwrap();
+        let mut lease = shared.sessions.registry.find(&Text::from_static("m")).unwrap().try_lease().unwrap();
         lease.state.will.as_mut().unwrap().due = now;
         let beginning = Beginning {
             clean_start: false,

@@ -65,17 +65,10 @@ impl Checking<'_> {
             state.path().display(),
         )?;
         for dropped in state.dropped() {
-            let (path, offset, bytes) = (dropped.path.display(), dropped.offset, dropped.bytes);
             if dropped.is_torn {
-                writeln!(
-                    self.out,
-                    "note: {path}: offset {offset}: the last {bytes} bytes are changes that were not wholly written, which \
-                     a broker leaves out"
-                )?;
+                writeln!(self.out, "note: {dropped}")?;
             } else {
-                self.damaged(format_args!(
-                    "{path}: offset {offset}: confirmed changes are damaged; nothing of the last {bytes} bytes can be read"
-                ))?;
+                self.damaged(format_args!("{dropped}"))?;
             }
         }
         Ok(())

@@ -6,7 +6,7 @@ use tenbin_store::LockedDirectory;
 use tenbin_store::spool::{self, Limit, Messages, QueueId, Sequence, Stored};
 use tenbin_store::state::{self, Table};
 
-use super::lines::{Line, Message, Numbers, UnderWay, time};
+use super::lines::{Line, MessageLine, Numbers, UnderWay, time};
 use super::{Found, InspectionError};
 use crate::durable::bytes::RecordError;
 use crate::durable::message;
@@ -181,7 +181,7 @@ impl Dumping<'_> {
                 expires: time(expires),
                 subscription_identifiers: delivery.identifiers().to_vec(),
                 share_key: delivery.share_key.map(|key| format!("{key:016x}")),
-                message: Message::of(&delivery, self.options.payloads),
+                message: MessageLine::of(&delivery, self.options.payloads),
             }),
             Err(error) => self.damaged(format!("queue {}, place {}", queue.0, stored.sequence.0), &error),
         }

@@ -55,7 +55,7 @@ pub(super) enum Line {
     Retained {
         expires: Option<WallTime>,
         #[serde(flatten)]
-        message: Message,
+        message: MessageLine,
     },
     Will {
         client_id: String,
@@ -65,7 +65,7 @@ pub(super) enum Line {
         due: Option<WallTime>,
         delay_seconds: u32,
         #[serde(flatten)]
-        message: Message,
+        message: MessageLine,
     },
     Speed {
         /// Hash of client and share group, in hexadecimal digits.
@@ -95,7 +95,7 @@ pub(super) enum Line {
         /// Hash of the key by which a share group chooses the member, in hexadecimal digits.
         share_key: Option<String>,
         #[serde(flatten)]
-        message: Message,
+        message: MessageLine,
     },
     Unreadable {
         /// A table with a key, a queue with an offset, or a larger part.
@@ -116,7 +116,7 @@ pub(super) struct OwnerOf {
 
 /// Fields of all messages.
 #[derive(Serialize)]
-pub(super) struct Message {
+pub(super) struct MessageLine {
     topic: String,
     qos: u8,
     retain: bool,
@@ -188,7 +188,7 @@ impl Line {
                     return Err(RecordError::Illegal("topic"));
                 }
                 let topic = publish.topic.text().as_str();
-                let message = Message::new(topic, publish.qos, publish.retain, &publish.payload, with_payloads);
+                let message = MessageLine::new(topic, publish.qos, publish.retain, &publish.payload, with_payloads);
                 Self::Retained { expires: time(expiry.time), message }
             }
             Table::Wills => {
@@ -200,7 +200,7 @@ impl Line {
                     owner: owner.into(),
                     due: time(due),
                     delay_seconds: will.delay_interval.unwrap_or(0),
-                    message: Message::new(topic, will.qos, will.retain, &will.payload, with_payloads),
+                    message: MessageLine::new(topic, will.qos, will.retain, &will.payload, with_payloads),
                 }
             }
             Table::Speeds => {
@@ -221,7 +221,7 @@ impl From<Owner> for OwnerOf {
     }
 }
 
-impl Message {
+impl MessageLine {
     fn new(topic: &str, qos: QoS, retain: bool, payload: &[u8], with_payload: bool) -> Self {
         let encoded = with_payload.then(|| Base64::encode_string(payload));
         Self { topic: topic.to_owned(), qos: qos.bits(), retain, bytes: payload.len(), payload: encoded }

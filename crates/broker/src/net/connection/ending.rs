@@ -1,23 +1,25 @@
 //! The end of a connection: its session, and the last packet to the client.
 
-use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tenbin_codec::{DecodeError, Disconnect, DisconnectProperties, Packet, ReasonCode, Text};
-use tenbin_session::{SessionExpiry, Violation};
+use tenbin_codec::{Disconnect, DisconnectProperties, Packet, ReasonCode, Text};
+use tenbin_session::SessionExpiry;
 use tokio::io::AsyncWriteExt as _;
+use tracing::field::{debug, display};
 
 use super::ConnectionTask;
+use super::ends::{Event, Fields, Last, Row};
 use crate::lifecycle;
 use crate::net::authentication::Login;
 use crate::net::core::Core;
 use crate::net::end::End;
 use crate::net::stream::Stream;
 use crate::net::transport::Transport;
-use crate::outbox::Control;
+use crate::registry::Lease;
 use crate::slices::in_turn;
 use crate::threads::Home;
+use crate::values::Bound;
 
 impl<S: Stream> ConnectionTask<S> {
     /// Migrates the connection or returns its end. Boxed: see [`serve`](super::serve).
@@ -35,7 +37,7 @@ impl<S: Stream> ConnectionTask<S> {
     fn login(&self) -> Login {
         let principal = self.core.lease.client.rights.principal();
         Login {
-            peer: self.core.shared.peer,
+            peer: self.core.open.peer,
             client_id: principal.client_id.clone(),
             user: principal.identity.user.clone(),
             listener: Arc::clone(&principal.listener),
@@ -44,12 +46,14 @@ impl<S: Stream> ConnectionTask<S> {
 
     /// Ends the connection in order, unless the broker is deposed.
     pub(super) async fn finish(mut self, end: End) {
-        let deposed = self.core.shared.when_deposed();
-        if let Some(server_reference) = self.core.shared.leadership.deposed().cloned() {
+        let deposed = Arc::clone(&self.core.open.shared).when_deposed();
+        let listener = Arc::clone(&self.core.lease.client.rights.principal().listener);
+        let deposed_to = self.core.open.shared.operations.leadership.deposed().map(|servers| servers.of(&listener));
+        if let Some(server_reference) = deposed_to {
             return self.leave_deposed(server_reference).await;
         }
-        if let Some(server_reference) = self.core.shared.leadership.fenced() {
-            self.leave_fenced(server_reference).await;
+        if let Some(servers) = self.core.open.shared.operations.leadership.fenced() {
+            self.leave_fenced(servers.of(&listener)).await;
         }
         tokio::select! {
             // First: a deposed broker sends nothing.
@@ -86,146 +90,82 @@ impl<S: Stream> ConnectionTask<S> {
             Some(server) => refer(&mut core, ReasonCode::UseAnotherServer, server),
             None => core.connection.disconnect(ReasonCode::UseAnotherServer, &mut core.out),
         }
-        let Core { shared: _shared, out, .. } = core;
+        let Core { open: _open, out, .. } = core;
         let _ = tokio::time::timeout(DEPOSED_GOODBYE, Transport { socket, input: inbound.end(), out }.close()).await;
+    }
+
+    /// Logs and counts the end.
+    fn note(&self, row: &Row<'_>) {
+        let (shared, client) = (&self.core.open.shared, &self.core.lease.client);
+        if let Some(bound) = row.bound {
+            shared.operations.metrics.bounds.hit(bound, 1, Instant::now());
+        }
+        (row.count)(&shared.operations.metrics);
+        let (peer, client, limit) = (self.core.open.peer, &client.id, row.bound.map(Bound::key));
+        let Fields { refusal, packet, bytes, rule, reason, error, server } = &row.fields;
+        let (packet, reason, error) = (packet.map(display), reason.map(display), error.map(display));
+        let (refusal, server) = (refusal.map(debug), server.as_ref().map(display));
+        match row.event {
+            Event::Nothing => {}
+            Event::Login(refusal) => self.login().refused(&shared.admission, refusal),
+            Event::Debug(event) => tracing::debug!(%peer, ?client, reason, error, "{event}"),
+            Event::Info(event) => tracing::info!(
+                %peer, ?client, refusal, packet, bytes, limit, rule, reason, error, server, "{event}"
+            ),
+        }
     }
 
     /// Ends the session before the last packet, so that nothing waits for this client's socket. Earlier packets are
     /// answered before that.
     async fn finish_in_order(mut self, end: End) {
-        if end.leaves_client_reading() {
+        if end.row(&self.core).is_read {
             self.gate.settle(&self.core);
             let _ = tokio::time::timeout(GOODBYE, self.gate.answered(&mut self.core)).await;
         }
         self.count_traffic();
-        let peer = self.core.shared.peer;
-        let client = self.core.lease.client.id.clone();
-        let normal = matches!(end, End::Disconnect(ReasonCode::Success));
-        let limit = end.bound().map(|bound| {
-            self.core.shared.metrics.bounds.hit(bound, 1, Instant::now());
-            bound.key()
-        });
-        let mut server_reference = None;
-        let reason = match &end {
-            End::Refused(refusal) => {
-                match &refusal.login {
-                    Some(login) => self.login().refused(&self.core.shared, login),
-                    None => tracing::info!(%peer, ?client, ?refusal, "refused when it authenticated again"),
-                }
-                server_reference.clone_from(&refusal.server_reference);
-                refusal.reason
-            }
-            End::Revoked => {
-                tracing::info!(%peer, ?client, "no longer authorized");
-                Some(ReasonCode::NotAuthorized)
-            }
-            End::Expired => {
-                tracing::info!(%peer, ?client, "credentials have expired");
-                Some(ReasonCode::MaximumConnectTime)
-            }
-            End::Unanswered => {
-                tracing::info!(%peer, ?client, "closing: a message found no room, and MQTT 3.1.1 has no refusal");
-                None
-            }
-            End::AnswerTooLarge(packet) => {
-                tracing::info!(%peer, ?client, %packet, "answer exceeds the client's Maximum Packet Size");
-                Some(ReasonCode::PacketTooLarge)
-            }
-            End::Stalled => {
-                tracing::info!(%peer, ?client, "packet stands still");
-                Some(ReasonCode::KeepAliveTimeout)
-            }
-            End::NoMemory(bytes, _) => {
-                tracing::info!(%peer, ?client, bytes, limit, "packet exceeds the memory limit of its owner");
-                Some(ReasonCode::QuotaExceeded)
-            }
-            End::Disconnect(reason) => {
-                tracing::debug!(%peer, ?client, %reason, "disconnected");
-                None
-            }
-            End::Closed(error) if error.kind() == ErrorKind::InvalidData => {
-                self.core.shared.metrics.violations.add(1);
-                tracing::info!(%peer, ?client, %error, "closing: malformed bytes");
-                None
-            }
-            End::Closed(error) => {
-                tracing::debug!(%peer, ?client, %error, "connection lost");
-                None
-            }
-            End::Violation(violation) => {
-                self.core.shared.metrics.violations.add(1);
-                self.core.shared.metrics.subscriptions_invalid.add(u64::from(has_invalid_filter(violation)));
-                tracing::info!(%peer, ?client, limit, rule = violation.rule(), "{violation}");
-                self.core.connection.disconnect_for(violation, &mut self.core.out);
-                None
-            }
-            End::Control(Control::TakenOver) => {
-                tracing::debug!(%peer, ?client, "session taken over");
-                Some(ReasonCode::SessionTakenOver) // [MQTT-3.1.4-3]
-            }
-            End::Control(Control::TooSlow) => {
-                self.core.shared.metrics.disconnected_slow.add(1);
-                tracing::info!(%peer, ?client, "disconnected: too slow for its subscriptions");
-                Some(ReasonCode::QuotaExceeded)
-            }
-            End::Hook(reason) => {
-                tracing::info!(%peer, ?client, %reason, "ended by a hook");
-                Some(*reason)
-            }
-            #[cfg(feature = "admin")]
-            End::Control(Control::Kicked(reason)) => {
-                tracing::info!(%peer, ?client, %reason, "disconnected by an operator");
-                if matches!(reason, ReasonCode::UseAnotherServer | ReasonCode::ServerMoved) {
-                    server_reference = self.core.shared.server_reference.load().as_deref().cloned();
-                }
-                Some(*reason)
-            }
-            #[cfg(feature = "admin")]
-            End::Control(Control::Asked) => None, // ends nothing
-            End::Control(Control::ShuttingDown) => Some(ReasonCode::ServerShuttingDown),
-            End::Control(Control::RightsChanged) => None, // ends nothing
-        };
-        #[cfg(feature = "admin")]
-        if let Some(roster) = self.core.shared.registry.roster() {
+        let row = end.row(&self.core);
+        self.note(&row);
+        if let Some(roster) = self.core.open.shared.sessions.registry.roster() {
             roster.disconnected(self.core.lease.client.number);
+            let Lease { client, state, .. } = &self.core.lease;
+            if state.subscriptions.remembered_groups().next().is_some() {
+                let chronicle = &self.core.open.shared.operations.chronicle;
+                chronicle.departed(&client.id, row.why(), row.removes_will);
+            }
         }
         let Self { mut core, mut outbound, gate, socket, inbound, departure, .. } = self;
-        match (reason, server_reference) {
-            (Some(reason), Some(server)) => refer(&mut core, reason, server),
-            (Some(reason), None) => core.connection.disconnect(reason, &mut core.out),
-            (None, _) => {}
+        match row.last {
+            Last::Disconnect(reason, Some(server)) => refer(&mut core, reason, server),
+            Last::Disconnect(reason, None) => core.connection.disconnect(reason, &mut core.out),
+            Last::Answer(violation) => core.connection.disconnect_for(violation, &mut core.out),
+            Last::Nothing => {}
         }
         if let Some(hooks) = &core.hooks {
             hooks.trace_output(&core.out, &core.connection);
         }
         outbound.end(&core);
         let settled_at = gate.end(&mut core);
-        let Core { shared, lease, connection, out, hooks, _counted } = core;
-        let ended = departure.end(connection.into_session(), settled_at, normal);
+        let Core { open, lease, connection, out, hooks, _counted } = core;
+        let ended = departure.end(connection.into_session(), settled_at, row.removes_will);
         if let Some(hooks) = &hooks {
             hooks.connection_ends(&ended.session, ended.expiry == SessionExpiry::AtDisconnect);
         }
-        let is_over = lifecycle::end(&shared, lease, ended, Instant::now()).await;
+        let is_over = lifecycle::end(&open.shared, lease, ended, Instant::now()).await;
         if let Some(hooks) = hooks {
-            hooks.disconnected(&end.ending());
+            hooks.disconnected(&row.ending);
         }
         // The connection counts until the session has ended: clients cannot create sessions faster than they end.
         if let Some(is_over) = is_over {
             let _ = is_over.await; // an error means it has ended
         }
-        if matches!(end, End::Closed(_)) && !socket.owes_close() {
+        if row.ending.reason.is_none() && !socket.owes_close() {
             return;
         }
-        if !shared.may_act().await && shared.leadership.deposed().is_some() {
+        if !open.shared.may_act().await && open.shared.operations.leadership.deposed().is_some() {
             return;
         }
         let _ = tokio::time::timeout(GOODBYE, Transport { socket, input: inbound.end(), out }.close()).await;
     }
-}
-
-/// Whether a packet had an invalid Topic Filter.
-fn has_invalid_filter(violation: &Violation) -> bool {
-    matches!(violation, Violation::Decode(DecodeError::TopicFilter | DecodeError::SharedFilter))
 }
 
 /// Sends DISCONNECT, with a Server Reference if the client accepts such a large packet. A client of MQTT 3.1.1 gets

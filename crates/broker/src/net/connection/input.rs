@@ -19,7 +19,7 @@ use crate::router::HeldKey;
 impl<S: Stream> ConnectionTask<S> {
     /// Decodes and applies all whole packets received, as one batch.
     pub(super) fn handle_input(&mut self, now: Instant) -> Result<Turn, End> {
-        let batch = &mut InputBatch::new(self.core.shared.clock.moment(now));
+        let batch = &mut InputBatch::new(self.core.open.shared.clock.moment(now));
         let applied = self.apply_input(batch);
         let Self { core, gate, publishing, outbound, .. } = self;
         // Also before the connection ends: earlier packets are legal and were accepted.
@@ -86,7 +86,7 @@ impl<S: Stream> ConnectionTask<S> {
             self.measure_round_trip();
         }
         self.gate.settle(&self.core);
-        let metrics = &self.core.shared.metrics;
+        let metrics = &self.core.open.shared.operations.metrics;
         metrics.messages_received.add(batch.received);
         metrics.packets_received.add(plain + packets);
         result
@@ -128,7 +128,7 @@ impl<S: Stream> ConnectionTask<S> {
         if let Some(hooks) = &self.core.hooks {
             let result = match &applied {
                 Ok(()) | Err(End::Disconnect(_)) => Ok(()),
-                Err(end) => Err(end.reason().unwrap_or(ReasonCode::UnspecifiedError)),
+                Err(end) => Err(end.row(&self.core).ending.reason.unwrap_or(ReasonCode::UnspecifiedError)),
             };
             hooks.packet_processed(kind, result);
         }
@@ -225,13 +225,13 @@ impl<S: Stream> ConnectionTask<S> {
                 gate.sends().end(Ended::TooLarge, core, stored, shared.map(|shared| shared.share));
             }
             let booked = shared.as_ref().map_or(Booked::NOTHING, Booked::of_sent);
-            booked.take_back(&core.lease.client.load, core.shared.clock.nanos(now));
+            booked.take_back(&core.lease.client.load, core.open.shared.clock.nanos(now));
             core.keys_done(shared.as_ref().and_then(HeldKey::of_sent));
-            core.shared.metrics.dropped_too_large.add(1);
+            core.open.shared.operations.metrics.dropped_too_large.add(1);
             if let Some(hooks) = &core.hooks {
                 hooks.qos_dropped(packet_id, QosDropReason::TooLarge);
             }
-            tracing::info!(peer = %core.shared.peer, client = ?core.lease.client.id, %packet_id, "message is too large to be sent again");
+            tracing::info!(peer = %core.open.peer, client = ?core.lease.client.id, %packet_id, "message is too large to be sent again");
             core.may_begin(now);
         }
     }

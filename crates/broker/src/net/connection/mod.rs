@@ -37,9 +37,12 @@
 //! write returns the error again.
 
 mod ending;
+mod ends;
 mod input;
+mod leaving;
 mod moving;
 mod pause;
+mod requests;
 mod rights;
 mod turn;
 
@@ -50,6 +53,7 @@ use std::time::Instant;
 
 use tokio::time::Sleep;
 
+use self::leaving::Leaving;
 use self::turn::{ReceiversFirst, Turn};
 use super::core::{Core, OpenConnection};
 use super::departure::Departure;
@@ -75,7 +79,7 @@ use crate::values::Rate;
 
 /// Accepted socket; nothing read yet.
 pub(super) struct AcceptedSocket<S> {
-    pub(super) shared: OpenConnection,
+    pub(super) open: OpenConnection,
     pub(super) stream: S,
     /// Name of the listener that accepted it.
     pub(super) listener: Arc<str>,
@@ -101,17 +105,17 @@ pub(super) async fn serve<S: Stream>(socket: Box<AcceptedSocket<S>>) {
 
 /// Performs the handshake, and handles input behind it. `None`: the connection is closed.
 async fn begin<S: Stream>(socket: Box<AcceptedSocket<S>>) -> Option<ConnectionTask<S>> {
-    let AcceptedSocket { mut shared, stream, listener, home, is_elsewhere, deadline } = *socket;
+    let AcceptedSocket { mut open, stream, listener, home, is_elsewhere, deadline } = *socket;
     let mut transport = Transport::new(stream);
     if is_elsewhere && let Err(error) = transport.socket.stream().register_again() {
-        tracing::debug!(peer = %shared.peer, %error, "its socket stays with the thread that accepted it");
+        tracing::debug!(peer = %open.peer, %error, "its socket stays with the thread that accepted it");
     }
-    let publish_rate = shared.connection_settings.publish_rate(&listener);
-    let origin = shared.origin(transport.socket.stream());
-    match handshake::accept(&shared, &mut transport, origin, listener, deadline).await {
+    let publish_rate = open.shared.admission.connection_settings.publish_rate(&listener);
+    let origin = open.origin(transport.socket.stream());
+    match handshake::accept(&open, &mut transport, origin, listener, deadline).await {
         Some(accepted) => {
-            shared.is_logged_in();
-            let mut task = ConnectionTask::new(shared, accepted, transport, publish_rate, home);
+            open.is_logged_in();
+            let mut task = ConnectionTask::new(open, accepted, transport, publish_rate, home);
             match task.start() {
                 Ok(()) => Some(task),
                 Err(end) => {
@@ -121,7 +125,7 @@ async fn begin<S: Stream>(socket: Box<AcceptedSocket<S>>) -> Option<ConnectionTa
             }
         }
         None => {
-            if shared.may_act().await || shared.leadership.deposed().is_none() {
+            if open.shared.may_act().await || open.shared.operations.leadership.deposed().is_none() {
                 transport.close().await;
             }
             None
@@ -143,6 +147,8 @@ struct ConnectionTask<S> {
     probes: Probes,
     reauthentication: Reauthentication,
     departure: Departure,
+    /// Present while a slow receiver is to go to another node.
+    leaving: Option<Box<Leaving>>,
     /// Timer of Keep Alive and of expiring credentials.
     timer: Option<Pin<Box<Sleep>>>,
 }
@@ -161,20 +167,22 @@ struct Ready {
     unanswered: bool,
     /// A hook has panicked.
     has_panicked: bool,
+    /// The client is to be told that it uses another node.
+    leaves: bool,
 }
 
 impl Ready {
     fn is_anything(&self) -> bool {
-        let Self { input, control, progress, answer, timer, overdue, unanswered, has_panicked } = self;
+        let Self { input, control, progress, answer, timer, overdue, unanswered, has_panicked, leaves } = self;
         let Progress { sent, more_retained } = progress;
         let is_request = input.is_some() || control.is_some() || answer.is_some();
-        is_request || *sent || *more_retained || *timer || *overdue || *unanswered || *has_panicked
+        is_request || *sent || *more_retained || *timer || *overdue || *unanswered || *has_panicked || *leaves
     }
 }
 
 impl<S: Stream> ConnectionTask<S> {
     fn new(
-        shared: OpenConnection,
+        open: OpenConnection,
         accepted: Accepted,
         transport: Transport<S>,
         publish_rate: Option<Rate>,
@@ -183,7 +191,7 @@ impl<S: Stream> ConnectionTask<S> {
         let Accepted { lease, connection, decoder, is_bridge, counted, departure, reauthentication, member, hooks } =
             accepted;
         let Transport { socket, input, out } = transport;
-        let core = Core { shared, lease, connection, out, hooks, _counted: counted };
+        let core = Core { open, lease, connection, out, hooks, _counted: counted };
         Self {
             home,
             socket,
@@ -195,6 +203,7 @@ impl<S: Stream> ConnectionTask<S> {
             probes: Probes::default(),
             reauthentication,
             departure,
+            leaving: None,
             timer: None,
             core,
         }
@@ -263,7 +272,7 @@ impl<S: Stream> ConnectionTask<S> {
 
     /// Moves bytes and messages, and gathers all events that are ready: see the module's documentation for the order.
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<Ready>> {
-        if !self.core.shared.leadership.holds() {
+        if !self.core.open.shared.operations.leadership.holds() {
             return self.poll_paused(context);
         }
         let mut ready = Ready::default();
@@ -282,11 +291,14 @@ impl<S: Stream> ConnectionTask<S> {
         if room > 0 && !self.gate.waits(&self.core) {
             ready.input = self.inbound.poll_read(&self.core, &mut self.socket, context);
         }
-        if quota > 0 && self.core.has_backlog() {
+        let is_leaving = self.leaving.is_some();
+        if quota > 0 && self.core.has_backlog() && !is_leaving {
             self.outbound.poll_refill(&self.core, context);
         }
+        let room = if is_leaving { 0 } else { room };
         self.send(context, quota, room, &mut ready);
-        if ready.progress.sent && ready.control.is_none() && room > 0 && self.core.shared.leadership.holds() {
+        let may_act = || self.core.open.shared.operations.leadership.holds();
+        if ready.progress.sent && ready.control.is_none() && room > 0 && may_act() {
             let written = self.write_at_once(context, &mut ready);
             if ready.input.is_none() {
                 written?;
@@ -307,6 +319,9 @@ impl<S: Stream> ConnectionTask<S> {
         if self.core.hooks.is_some() {
             self.tell_hooks_written();
             ready.has_panicked = self.has_panicked();
+        }
+        if is_leaving {
+            ready.leaves = self.poll_leaving(context);
         }
         if !ready.is_anything() {
             self.gate.register(&self.core, context);
@@ -338,14 +353,18 @@ impl<S: Stream> ConnectionTask<S> {
     fn handle(&mut self, ready: Ready, now: Instant) -> Result<Turn, End> {
         match ready.control {
             // A connection that lost against a newer one may still request a takeover, although this one is the newer.
-            // Its request may have replaced `RightsChanged`.
-            Some(Control::TakenOver) if !self.core.lease.is_superseded() => self.take_rights_over()?,
+            // Its request may have replaced others.
+            Some(Control::TakenOver) if !self.core.lease.is_superseded() => self.take_replaced_requests()?,
+            Some(Control::Moved) => self.begin_leaving(),
             Some(Control::RightsChanged) => return Err(End::Revoked), // applied by `send`: access is lost
             Some(control) => return Err(End::Control(control)),
             None => {}
         }
         if ready.has_panicked {
             return Err(End::HOOK_PANICKED);
+        }
+        if ready.leaves {
+            return Err(End::Control(Control::Moved));
         }
         if ready.unanswered {
             return Err(End::Unanswered);
@@ -396,26 +415,12 @@ impl<S: Stream> ConnectionTask<S> {
             ready.control = outbound.poll_send(core, gate, quota, room, context, &mut ready.progress);
             match ready.control {
                 Some(Control::RightsChanged) if self.take_rights_over().is_ok() => {}
-                #[cfg(feature = "admin")]
                 Some(Control::Asked) => {}
                 _ => return,
             }
-            #[cfg(feature = "admin")]
             self.answer_questions();
             ready.control = None;
             ready.progress.sent = true; // PUBRELs of abandoned messages
-        }
-    }
-
-    /// Tells operators the figures of the session, and takes over their traces.
-    #[cfg(feature = "admin")]
-    fn answer_questions(&mut self) {
-        self.core.show_output();
-        self.core.take_traces(self.core.out.end());
-        let Core { shared, lease, connection, .. } = &self.core;
-        let questions = shared.registry.roster().map(|roster| roster.questions(lease.client.number));
-        for question in questions.into_iter().flatten() {
-            let _ = question.send(lease.figures(connection.session()));
         }
     }
 
@@ -435,7 +440,7 @@ impl<S: Stream> ConnectionTask<S> {
 
     /// Tells the balancer how far the client is: messages on the way cost it no time.
     fn measure_round_trip(&mut self) {
-        let ends = self.core.shared.ends(self.socket.stream());
+        let ends = self.core.open.ends(self.socket.stream());
         if let Some(round_trip) = ends.state().and_then(|state| state.round_trip) {
             self.core.lease.client.load.set_round_trip(round_trip);
         }
@@ -444,11 +449,11 @@ impl<S: Stream> ConnectionTask<S> {
     /// Reports shared messages that the socket has taken; `is_backlogged`: it has not taken all output.
     fn tell_written(&mut self, booked: Booked, is_backlogged: bool) {
         let core = &self.core;
-        let now = core.shared.clock.moment(Instant::now());
+        let now = core.open.shared.clock.moment(Instant::now());
         core.lease.client.load.written(booked.messages, booked.bytes, is_backlogged, now.nanos);
         core.may_begin(now.at); // a message of QoS 0 ends here
         let written = self.socket.wire_written(self.socket.written(&core.out));
-        let ends = || core.shared.ends(self.socket.stream());
+        let ends = || core.open.ends(self.socket.stream());
         self.probes.wrote(core, booked.messages, written, now, ends);
     }
 
@@ -466,7 +471,7 @@ impl<S: Stream> ConnectionTask<S> {
     }
 
     fn count_traffic(&mut self) {
-        let metrics = &self.core.shared.metrics;
+        let metrics = &self.core.open.shared.operations.metrics;
         let (received, sent) = self.socket.take_traffic();
         metrics.bytes_received.add(received);
         metrics.bytes_sent.add(sent);

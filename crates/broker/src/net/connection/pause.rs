@@ -13,14 +13,14 @@ impl<S: Stream> ConnectionTask<S> {
     /// Waits until the broker may act, or stops.
     #[cold]
     pub(super) fn poll_paused(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<Ready>> {
-        let shared = &self.core.shared;
-        if shared.leadership.poll_held(self.core.lease.client.number, context) {
+        let shared = &self.core.open.shared;
+        if shared.operations.leadership.poll_held(self.core.lease.client.number, context) {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
         // After the registration: the broker wakes all that wait after it was deposed or fenced.
-        if shared.leadership.deposed().is_none() {
-            return match shared.leadership.fenced() {
+        if shared.operations.leadership.deposed().is_none() {
+            return match shared.operations.leadership.fenced() {
                 Some(_) => Poll::Ready(Err(std::io::ErrorKind::ConnectionAborted.into())),
                 None => Poll::Pending,
             };
@@ -31,7 +31,7 @@ impl<S: Stream> ConnectionTask<S> {
     /// Applies input, unless the lease has ended since the lap began. Then a later lap applies it.
     #[inline]
     pub(super) fn handle_input_if_held(&mut self, now: Instant) -> Result<Turn, End> {
-        if self.core.shared.leadership.holds() {
+        if self.core.open.shared.operations.leadership.holds() {
             return self.handle_input(now);
         }
         self.inbound.cut_turn();
@@ -43,6 +43,6 @@ impl<S: Stream> ConnectionTask<S> {
         let keep_alive = self.core.connection.limits().keep_alive * 3 / 2;
         self.gate.waits(&self.core)
             || self.inbound.arrival.is_starved()
-            || self.core.shared.leadership.has_paused_within(keep_alive)
+            || self.core.open.shared.operations.leadership.has_paused_within(keep_alive)
     }
 }

@@ -17,22 +17,22 @@ impl<S: Stream> ConnectionTask<S> {
     pub(super) fn take_rights_over(&mut self) -> Result<(), End> {
         let now = Instant::now();
         let Self { core, gate, .. } = self;
-        let standing = enforcement::catch_up(&core.shared, &mut core.lease);
+        let standing = enforcement::catch_up(&core.open.shared, &mut core.lease);
         let rights = &core.lease.client.rights;
         let is_forbidden = |delivery: &_| enforcement::is_forbidden(rights, delivery);
         let held = core.connection.hold_resends(is_forbidden, now, &mut core.out);
         if held > 0 {
-            let (peer, client) = (core.shared.peer, &core.lease.client.id);
+            let (peer, client) = (core.open.peer, &core.lease.client.id);
             tracing::info!(%peer, ?client, messages = held, "messages in flight wait for the right to receive them");
         }
         gate.settle(core);
         self.count_dropped_resends(now);
         let core = &mut self.core;
         let principal = core.lease.client.rights.principal();
-        let suspect = core.shared.suspect(&principal);
+        let suspect = core.open.suspect(&principal);
         match standing {
-            Standing::Current if core.shared.access.is_banned(&suspect) => Err(End::Revoked),
-            Standing::Current if core.shared.is_trusted() => Ok(()),
+            Standing::Current if core.open.shared.admission.access.is_banned(&suspect) => Err(End::Revoked),
+            Standing::Current if core.open.is_trusted() => Ok(()),
             Standing::Current | Standing::Stale | Standing::Revoked => Err(End::Revoked),
         }
     }

@@ -18,7 +18,7 @@ pub(super) enum Cause {
 /// Counts refused subscriptions by cause, and logs each cause once.
 #[cold]
 pub(super) fn note_refused(core: &Core, mut refused: Vec<Cause>, now: Instant) {
-    let (metrics, peer, client) = (&core.shared.metrics, core.shared.peer, &core.lease.client.id);
+    let (metrics, peer, client) = (&core.open.shared.operations.metrics, core.open.peer, &core.lease.client.id);
     let told = core.connection.version().is_v5();
     if !told {
         metrics.unseen_subscribes.add(refused.len() as u64);

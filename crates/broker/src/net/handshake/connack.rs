@@ -21,7 +21,7 @@ pub(super) fn negotiate_limits(
     data: Option<Secret>,
     report_carriers: ReportCarriers,
 ) -> Result<Negotiated, ReasonCode> {
-    let mut negotiated = negotiate(connect, &shared.capabilities, false, assigned)?;
+    let mut negotiated = negotiate(connect, &shared.sessions.capabilities, false, assigned)?;
     let properties = &mut negotiated.connack.properties;
     properties.response_information = response_information(shared, connect, client_id);
     properties.authentication_method = connect.properties.authentication_method.as_ref().map(Text::detach); // [MQTT-4.12.0-5]

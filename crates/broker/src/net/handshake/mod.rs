@@ -24,7 +24,7 @@ use super::reauthentication::Reauthentication;
 use super::stream::Stream;
 use super::transport::Transport;
 use crate::auth::Identity;
-use crate::lifecycle::BrokerState;
+use crate::lifecycle::{BrokerState, Storage};
 use crate::memory::{Charge, ConnectedClient, Kind};
 use crate::registry::Lease;
 use crate::values::{Bound, Origin, Peer};
@@ -51,13 +51,13 @@ pub(super) async fn accept<S: Stream>(
     listener: Arc<str>,
     deadline: tokio::time::Instant,
 ) -> Option<Accepted> {
-    let (peer, shared): (_, &BrokerState) = (origin.peer, open);
+    let (peer, shared): (_, &BrokerState) = (origin.peer, &open.shared);
     let mut decoder = Decoder::server(shared.config.connect_packet_bytes_maximum());
     decoder.set_user_properties_maximum(shared.config.user_properties_maximum());
     decoder.set_filters_maximum(shared.config.filters_decoded_maximum());
     let deadline = wait_for_lease(open, deadline).await?;
     let connect = tokio::select! {
-        connect = tokio::time::timeout_at(deadline, read_connect(shared, transport, &mut decoder, peer)) => connect,
+        connect = tokio::time::timeout_at(deadline, read_connect(&shared.storage, transport, &mut decoder, peer)) => connect,
         end = open.must_end() => {
             if end == MustEnd::Evicted {
                 open.makes_room();
@@ -68,9 +68,9 @@ pub(super) async fn accept<S: Stream>(
     let (connect, charge) = match connect {
         Ok(Ok(read)) => read,
         Ok(Err(NoConnect::Decode(error))) => {
-            shared.metrics.violations.add(1);
+            shared.operations.metrics.violations.add(1);
             let bound = bound_of(error, Bound::ConnectBytes);
-            bound.into_iter().for_each(|bound| shared.metrics.bounds.hit(bound, 1, Instant::now()));
+            bound.into_iter().for_each(|bound| shared.operations.metrics.bounds.hit(bound, 1, Instant::now()));
             tracing::info!(%peer, %error, limit = bound.map(Bound::key), "no legal CONNECT");
             connack::answer_illegal_connect(error, decoder.version(), &mut transport.out);
             return None;
@@ -97,10 +97,10 @@ pub(super) async fn accept<S: Stream>(
     match client.establish(open, transport).await {
         Ok(accepted) => Some(accepted),
         Err(Refusal { reason: Some(reason), server_reference, login: refusal, bound }) => {
-            bound.into_iter().for_each(|bound| shared.metrics.bounds.hit(bound, 1, Instant::now()));
+            bound.into_iter().for_each(|bound| shared.operations.metrics.bounds.hit(bound, 1, Instant::now()));
             let client = &login.client_id;
             match refusal {
-                Some(refusal) => login.refused(shared, &refusal),
+                Some(refusal) => login.refused(&shared.admission, &refusal),
                 None => tracing::info!(%peer, ?client, limit = bound.map(Bound::key), %reason, "CONNECT refused"),
             }
             let mut connack = ConnAck::new(false, reason);
@@ -118,15 +118,15 @@ pub(super) async fn accept<S: Stream>(
 /// Waits until the broker may act. Returns the deadline of CONNECT, to which a pause does not count; `None`: the connection
 /// has to end.
 async fn wait_for_lease(open: &OpenConnection, deadline: tokio::time::Instant) -> Option<tokio::time::Instant> {
-    if open.leadership.holds() {
-        return open.may_act().await.then_some(deadline);
+    if open.shared.operations.leadership.holds() {
+        return open.shared.may_act().await.then_some(deadline);
     }
-    if open.leadership.fenced().is_some() {
+    if open.shared.operations.leadership.fenced().is_some() {
         return None;
     }
     tokio::select! {
-        may_act = open.may_act() => {
-            may_act.then(|| deadline.max(tokio::time::Instant::now() + open.config.connect_timeout()))
+        may_act = open.shared.may_act() => {
+            may_act.then(|| deadline.max(tokio::time::Instant::now() + open.shared.config.connect_timeout()))
         }
         end = open.must_end() => {
             if end == MustEnd::Evicted {
@@ -152,7 +152,7 @@ enum NoConnect {
 
 /// Reads CONNECT. A large one is read only after the account of its address has room for it.
 async fn read_connect<S: Stream>(
-    shared: &BrokerState,
+    storage: &Storage,
     transport: &mut Transport<S>,
     decoder: &mut Decoder,
     peer: Peer,
@@ -168,7 +168,7 @@ async fn read_connect<S: Stream>(
             Ok(Decoded::NeedMore(missing)) => {
                 let size = transport.input.len() + missing;
                 if size > FREE_BYTES && charge.is_none() {
-                    charge = Some(charge_connect(shared, peer, size).await);
+                    charge = Some(charge_connect(storage, peer, size).await);
                     transport.input.reserve(missing);
                 }
             }
@@ -183,8 +183,8 @@ async fn read_connect<S: Stream>(
 }
 
 /// Charges a CONNECT to its address as soon as there is room.
-async fn charge_connect(shared: &BrokerState, peer: Peer, bytes: usize) -> Charge {
-    let account = shared.memory.account_of(&Identity::anonymous(), Some(peer.address()));
+async fn charge_connect(storage: &Storage, peer: Peer, bytes: usize) -> Charge {
+    let account = storage.memory.account_of(&Identity::anonymous(), Some(peer.address()));
     loop {
         if let Ok(charge) = account.charge(Kind::Input, bytes) {
             return charge;

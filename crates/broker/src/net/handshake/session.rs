@@ -1,5 +1,6 @@
 //! The session of a pending client: claimed, begun, and durable as far as CONNACK promises.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use tenbin_codec::{ReasonCode, Text};
@@ -7,8 +8,8 @@ use tenbin_session::{Restored, Session};
 
 use super::establish::may_act;
 use crate::auth::{Principal, Standing};
-use crate::durable::{CommitPoint, Ended, UnderWay};
-use crate::lifecycle::{self, Beginning, Begun, BrokerState, NotBegun};
+use crate::durable::{CommitPoint, Ended, Place, UnderWay};
+use crate::lifecycle::{self, Beginning, Begun, BrokerState, NotBegun, Routing, Storage};
 use crate::net::authentication::Refusal;
 use crate::registry::{Claimed, Counted, Lease, NoClaim, OverQuota};
 use crate::values::Peer;
@@ -26,8 +27,8 @@ pub(super) async fn claim(
     let mut place = None;
     loop {
         let claimed = match beginning.must_be_new {
-            true => shared.registry.claim_new(principal, new_client),
-            false => shared.registry.claim(principal, new_client).await,
+            true => shared.sessions.registry.claim_new(principal, new_client),
+            false => shared.sessions.registry.claim(principal, new_client).await,
         };
         match claimed {
             Ok(Claimed::Ours(lease)) => return Ok((lease, place)),
@@ -35,7 +36,7 @@ pub(super) async fn claim(
                 may_act(shared).await?; // to publish its Will
                 let now = Instant::now();
                 // Displace no session for a user removed in between.
-                if shared.access.standing(principal) != Standing::Current {
+                if shared.admission.access.standing(principal) != Standing::Current {
                     lifecycle::give_back(shared, lease, now).await;
                     return Err(ReasonCode::NotAuthorized.into());
                 }
@@ -66,8 +67,8 @@ pub(super) async fn begin(
     peer: Peer,
 ) -> Result<(Lease, bool), Refusal> {
     let now = Instant::now();
-    let may_begin = if lifecycle::may_begin(shared, &lease, beginning) {
-        lifecycle::count(shared, &mut lease, beginning, peer.address(), place).map_err(NotBegun::OverQuota)
+    let may_begin = if lifecycle::may_begin(&shared.storage, &lease, beginning) {
+        lifecycle::count(&shared.sessions, &mut lease, beginning, peer.address(), place).map_err(NotBegun::OverQuota)
     } else {
         Err(NotBegun::CannotBeKept)
     };
@@ -76,7 +77,14 @@ pub(super) async fn begin(
     }
     let begun = lifecycle::begin(shared, &mut lease, beginning, now).await;
     let is_present = begun.interrupted.is_some();
-    if lease.state.has_unread && !read_under_way(shared, &mut lease).await {
+    if lease.state.has_unread && !read_under_way(&shared.storage, &mut lease).await {
+        tracing::error!(%peer, client = ?lease.client.id, "connection refused: messages in flight of its session cannot be read");
+        lifecycle::refuse(shared, lease, begun.interrupted, now).await;
+        return Err(ReasonCode::ServerUnavailable.into());
+    }
+    if lease.state.session.as_ref().is_some_and(|session| session.has_external())
+        && !complete_under_way(&shared.storage, &mut lease, peer).await
+    {
         tracing::error!(%peer, client = ?lease.client.id, "connection refused: messages in flight of its session cannot be read");
         lifecycle::refuse(shared, lease, begun.interrupted, now).await;
         return Err(ReasonCode::ServerUnavailable.into());
@@ -96,7 +104,7 @@ pub(super) fn take(lease: &mut Lease) -> Session {
 /// Puts messages that the session had sent, and that its share groups have given back to it, in flight again.
 ///
 /// QoS 2 messages stayed in flight. So the resumed session sends both in their order `[MQTT-4.6.0-1]`.
-pub(super) fn take_returned(shared: &BrokerState, lease: &Lease, session: &mut Session, now: Instant) {
+pub(super) fn take_returned(routing: &Routing, lease: &Lease, session: &mut Session, now: Instant) {
     // Most sessions have none, and their queue may be long.
     while session.is_withdrawn_in_part() {
         let returned = lease.client.outbox.take_first(|delivery| session.may_put_back(delivery));
@@ -107,7 +115,7 @@ pub(super) fn take_returned(shared: &BrokerState, lease: &Lease, session: &mut S
         let is_done = !left.is_empty();
         lease.client.outbox.put_back(left.into_iter());
         // The queue has room for more.
-        lifecycle::takes_messages(shared, lease, now);
+        lifecycle::takes_messages(routing, lease, now);
         if is_done {
             return;
         }
@@ -133,8 +141,8 @@ async fn not_begun(shared: &BrokerState, lease: Lease, peer: Peer, refusal: NotB
 }
 
 /// Restores in-flight messages of the broker's last run; returns whether it could.
-async fn read_under_way(shared: &BrokerState, lease: &mut Lease) -> bool {
-    let Some((durable, queue)) = shared.durable.as_ref().zip(lease.client.outbox.stored()) else { return true };
+async fn read_under_way(storage: &Storage, lease: &mut Lease) -> bool {
+    let Some((durable, queue)) = storage.durable.as_ref().zip(lease.client.outbox.stored()) else { return true };
     let Ok(Some(under_way)) = durable.reader.under_way(queue.id()).await else { return false };
     lease.state.has_unread = false;
     let now = Instant::now();
@@ -151,6 +159,22 @@ async fn read_under_way(shared: &BrokerState, lease: &mut Lease) -> bool {
     true
 }
 
+/// Reads in-flight messages that were sent by reference: they are sent again in whole. Returns whether it could.
+async fn complete_under_way(storage: &Storage, lease: &mut Lease, peer: Peer) -> bool {
+    let Some((durable, queue)) = storage.durable.as_ref().zip(lease.client.outbox.stored()) else { return true };
+    let Ok(Some(under_way)) = durable.reader.under_way(queue.id()).await else { return false };
+    let Some(session) = &mut lease.state.session else { return true };
+    let mut found: HashMap<_, _> =
+        under_way.into_iter().filter_map(|message| Some((message.stored, message.delivery?))).collect();
+    let lost = session.complete(|stored| found.remove(&stored));
+    let lost: Vec<_> = lost.into_iter().filter_map(|stored| queue.place_of(stored)).collect();
+    for Place { sequence, .. } in &lost {
+        tracing::error!(%peer, client = ?lease.client.id, stored = sequence.0, "a message under way cannot be read, and ends");
+    }
+    durable.end(Ended::Damaged, lost);
+    true
+}
+
 /// Waits for the commit point of all facts in CONNACK. On failure the connection ends without a session.
 async fn wait_until_safe(shared: &BrokerState, lease: Lease, begun: Begun, peer: Peer) -> Result<Lease, ReasonCode> {
     if begun.commit_point == CommitPoint::NOW {
@@ -158,10 +182,10 @@ async fn wait_until_safe(shared: &BrokerState, lease: Lease, begun: Begun, peer:
     }
     let reason = tokio::select! {
         biased;
-        () = shared.safe(begun.commit_point) => return Ok(lease),
-        () = safe_but_for_the_session(shared, &begun) => return Ok(lease),
+        () = shared.storage.safe(begun.commit_point) => return Ok(lease),
+        () = safe_but_for_the_session(&shared.storage, &begun) => return Ok(lease),
         () = lease.superseded() => ReasonCode::ServerBusy,
-        () = shared.stopped() => ReasonCode::ServerUnavailable,
+        () = shared.operations.stopped() => ReasonCode::ServerUnavailable,
         () = tokio::time::sleep(shared.config.connect_timeout()) => ReasonCode::ServerUnavailable,
     };
     tracing::info!(%peer, client = ?lease.client.id, "connection refused: its session cannot be stored");
@@ -170,11 +194,11 @@ async fn wait_until_safe(shared: &BrokerState, lease: Lease, begun: Begun, peer:
 }
 
 /// Waits until all is durable except changes of a stored session, provided that the disk cannot write these.
-async fn safe_but_for_the_session(shared: &BrokerState, begun: &Begun) {
-    let Some(durable) = shared.durable.as_ref().filter(|_| begun.may_be_unwritten) else {
+async fn safe_but_for_the_session(storage: &Storage, begun: &Begun) {
+    let Some(durable) = storage.durable.as_ref().filter(|_| begun.may_be_unwritten) else {
         return std::future::pending().await;
     };
-    shared.safe(begun.settled_at).await;
+    storage.safe(begun.settled_at).await;
     while !durable.is_failing() {
         tokio::time::sleep(LOOKED_AGAIN).await;
     }

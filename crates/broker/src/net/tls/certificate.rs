@@ -3,10 +3,11 @@
 use std::io;
 
 use sha2::{Digest, Sha256};
-use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
+use x509_parser::time::ASN1Time;
 use x509_parser::x509::X509Version;
 
 use crate::values::Certificate;
@@ -33,6 +34,43 @@ pub(super) fn read(chain: &[CertificateDer<'_>]) -> Option<Certificate> {
         }
     }
     Some(certificate)
+}
+
+/// When a certificate is valid.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Validity {
+    /// In seconds since 1970, and as text: 2025-02-01.
+    begins: (i64, String),
+    ends: (i64, String),
+}
+
+impl Validity {
+    /// Validity of a certificate; `None` if it cannot be read.
+    pub(super) fn of(der: &[u8]) -> Option<Self> {
+        let (_, certificate) = X509Certificate::from_der(der).ok()?;
+        let moment = |at: ASN1Time| (at.timestamp(), at.to_datetime().date().to_string());
+        let validity = certificate.validity();
+        Some(Self { begins: moment(validity.not_before), ends: moment(validity.not_after) })
+    }
+
+    /// The end, in seconds since 1970.
+    pub(super) fn end(&self) -> i64 {
+        self.ends.0
+    }
+
+    /// Why the certificate is not valid at `now`, in seconds since 1970.
+    pub(super) fn fault_at(&self, now: i64) -> Option<String> {
+        if now > self.ends.0 {
+            Some(format!("ended on {}", self.ends.1))
+        } else {
+            (now < self.begins.0).then(|| format!("is not valid before {}", self.begins.1))
+        }
+    }
+}
+
+/// Why a certificate is not valid now: it has ended, or begins later. `None` also if it cannot be read.
+pub fn certificate_fault(der: &[u8]) -> Option<String> {
+    Validity::of(der)?.fault_at(UnixTime::now().as_secs().cast_signed())
 }
 
 /// Whether a certificate is of X.509 version 1, which rustls does not verify.
@@ -62,7 +100,7 @@ fn common_name(certificate: &X509Certificate<'_>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use rcgen::string::Ia5String;
-    use rcgen::{CertificateParams, DnType, KeyPair, SanType};
+    use rcgen::{CertificateParams, DnType, KeyPair, SanType, date_time_ymd};
 
     use super::*;
 
@@ -94,6 +132,25 @@ mod tests {
         assert_eq!((read.uris, read.emails), (vec!["urn:device:7".to_owned()], vec!["a@b.example".to_owned()]));
         assert_eq!(read.chain, [Box::from(own.as_ref()), Box::from(other.as_ref())]);
         assert_eq!(read.fingerprint, <[u8; 32]>::from(Sha256::digest(&own)));
+    }
+
+    #[test]
+    fn certificate_is_valid_from_its_begin_to_its_end() {
+        let mut params = CertificateParams::default();
+        (params.not_before, params.not_after) = (date_time_ymd(2025, 2, 1), date_time_ymd(2026, 3, 1));
+        let own = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        let validity = Validity::of(own.der()).unwrap();
+        let [begin, end] = [1_738_368_000, 1_772_323_200];
+        assert_eq!(validity.end(), end);
+        for (at, fault) in [
+            (begin - 1, Some("is not valid before 2025-02-01")),
+            (begin, None),
+            (end, None),
+            (end + 1, Some("ended on 2026-03-01")),
+        ] {
+            assert_eq!(validity.fault_at(at).as_deref(), fault, "{at}");
+        }
+        assert_eq!(Validity::of(&[0x30]), None);
     }
 
     #[test]

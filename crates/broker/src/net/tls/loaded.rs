@@ -11,6 +11,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
 use tokio_rustls::rustls::server::ClientHello;
 
 use super::Tls;
+use super::certificate::Validity;
 use super::files::{self, Marks};
 use super::settings::{self, Settings};
 use super::turns::Turns;
@@ -62,7 +63,17 @@ impl Loaded {
         if let Some(date) = loaded.ended_list() {
             warn_of_ended_list(&loaded.listener, &loaded.source, &date);
         }
+        loaded.invalid_certificates().iter().for_each(|fault| warn_of_certificate(&loaded.listener, fault));
         Ok(loaded)
+    }
+
+    /// Certificates of the broker that clients refuse, with the reason.
+    fn invalid_certificates(&self) -> Vec<String> {
+        let now = UnixTime::now().as_secs().cast_signed();
+        let fault = |(name, validity): &(Box<str>, Validity)| {
+            validity.fault_at(now).map(|fault| format!("the certificate {name:?} {fault}"))
+        };
+        self.settings.validities.iter().filter_map(fault).collect()
     }
 
     /// Date on which a revocation list has ended.
@@ -154,6 +165,7 @@ impl Tls {
         async move {
             let mut failed = None;
             let mut has_ended = files.upgrade().is_some_and(|files| files.now.load().ended_list().is_some());
+            let mut invalid = files.upgrade().map(|files| files.now.load().invalid_certificates()).unwrap_or_default();
             while let Some(interval) = files.upgrade().map(|files| files.now.load().source.watch_interval()) {
                 tokio::time::sleep(interval.unwrap_or(UNWATCHED)).await;
                 let Some(files) = files.upgrade().filter(|_| interval.is_some()) else { continue };
@@ -163,6 +175,9 @@ impl Tls {
                     warn_of_ended_list(&before.listener, &before.source, date);
                 }
                 has_ended = ended.is_some();
+                let before_now = std::mem::replace(&mut invalid, before.invalid_certificates());
+                let new = invalid.iter().filter(|fault| !before_now.contains(fault));
+                new.for_each(|fault| warn_of_certificate(&before.listener, fault));
                 let marks = files::marks(&before.source);
                 if marks == before.marks || failed.as_ref() == Some(&marks) {
                     continue;
@@ -172,7 +187,8 @@ impl Tls {
                 match Loaded::read(&before.listener, &before.source, before.transport) {
                     Ok(new) => {
                         failed = None;
-                        shared.metrics.tls_reloads.add(1);
+                        invalid = new.invalid_certificates();
+                        shared.operations.metrics.tls_reloads.add(1);
                         tracing::info!(listener, "TLS files have changed and were read again");
                         if files.replace(new, ReadBy::Watch) {
                             enforcement::changed(&shared);
@@ -181,7 +197,7 @@ impl Tls {
                     Err(error) => {
                         failed = Some(marks);
                         files.looked(Some(error.to_string()));
-                        shared.metrics.tls_reloads_failed.add(1);
+                        shared.operations.metrics.tls_reloads_failed.add(1);
                         tracing::error!("changed TLS files cannot be used, the old ones stay: {error}");
                     }
                 }
@@ -190,25 +206,23 @@ impl Tls {
     }
 
     /// What operators are to be warned of, without names of files.
-    #[cfg(feature = "admin")]
     pub(in crate::net) fn warnings(&self) -> Vec<String> {
         let has_failed = self.loaded.failure.lock().unwrap_or_else(PoisonError::into_inner).is_some();
         let failure = has_failed.then(|| "newer TLS files cannot be used; see the log".to_owned());
-        let ended = self.loaded.now.load().ended_list();
-        let ended = ended.map(|date| format!("a revocation list (tls.crl) ended on {date}"));
-        failure.into_iter().chain(ended).collect()
+        let now = self.loaded.now.load();
+        let ended = now.ended_list().map(|date| format!("a revocation list (tls.crl) ended on {date}"));
+        failure.into_iter().chain(ended).chain(now.invalid_certificates()).collect()
     }
 
     /// Notes that a reload could not use newer files.
-    #[cfg(feature = "admin")]
     pub(in crate::net) fn failed(&self, error: &TlsError) {
         self.loaded.looked(Some(error.to_string()));
     }
 
     /// Name and end of each certificate of the broker, in seconds since 1970.
-    #[cfg(feature = "admin")]
     pub(in crate::net) fn certificate_ends(&self) -> Vec<(Box<str>, i64)> {
-        self.loaded.now.load().settings.certificate_ends.clone()
+        let now = self.loaded.now.load();
+        now.settings.validities.iter().map(|(name, validity)| (name.clone(), validity.end())).collect()
     }
 
     /// Number that changes when other client certificates count.
@@ -237,6 +251,10 @@ fn warn_of_ended_list(listener: &str, source: &config::Tls, date: &str) {
     );
 }
 
+fn warn_of_certificate(listener: &str, fault: &str) {
+    tracing::warn!(listener, fault, "clients that verify the broker refuse this listener's certificate");
+}
+
 /// Looks at the files until none has changed for a while: one may just be written, and half of the authorities would
 /// disconnect the clients of the others.
 async fn settled(source: &config::Tls) -> Marks {
@@ -259,7 +277,7 @@ const UNWATCHED: Duration = Duration::from_secs(60);
 mod tests {
     use std::fs;
 
-    use rcgen::{CertificateParams, KeyPair};
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
     use tempfile::TempDir;
 
     use super::*;
@@ -283,6 +301,16 @@ mod tests {
             let certificate = CertificateParams::default().self_signed(&key).unwrap();
             fs::write(self.0.path().join(name).with_extension("key"), key.serialize_pem()).unwrap();
             fs::write(self.0.path().join(name).with_extension("pem"), certificate.pem()).unwrap();
+        }
+
+        /// Writes a certificate of the broker that ended in 2025.
+        fn end(&self) {
+            let key = KeyPair::generate().unwrap();
+            let mut params = CertificateParams::default();
+            (params.not_before, params.not_after) = (date_time_ymd(2025, 1, 1), date_time_ymd(2025, 2, 1));
+            let certificate = params.self_signed(&key).unwrap();
+            fs::write(self.0.path().join("broker.key"), key.serialize_pem()).unwrap();
+            fs::write(self.0.path().join("broker.pem"), certificate.pem()).unwrap();
         }
 
         /// Settings with these further keys.
@@ -334,6 +362,18 @@ mod tests {
         assert_eq!(reading(&tls), newest, "other settings");
     }
 
+    #[test]
+    fn certificate_that_has_ended_is_taken_with_a_warning() {
+        let files = Files::new();
+        assert_eq!(files.load("").warnings(), Vec::<String>::new());
+        files.end();
+        let tls = files.load("");
+        assert_eq!(tls.warnings(), ["the certificate \"default\" ended on 2025-02-01"]);
+        files.renew("broker");
+        tls.replace(files.load(""));
+        assert_eq!(tls.warnings(), Vec::<String>::new());
+    }
+
     #[tokio::test]
     async fn watch_judges_clients_by_changed_authorities_alone() {
         let files = Files::new();
@@ -341,19 +381,19 @@ mod tests {
         let shared =
             Arc::new(BrokerState::new(Config::default(), Access::unlimited(), true, None, None, Arc::default()));
         let watch = tokio::spawn(tls.watch(Arc::clone(&shared)));
-        let reloads = || shared.metrics.snapshot().tls_reloads;
+        let reloads = || shared.operations.metrics.snapshot().tls_reloads;
         let wait = async |count| {
             while reloads() < count {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        let before = shared.access.epoch();
+        let before = shared.admission.access.epoch();
         files.renew("broker");
         wait(1).await;
         files.renew("clients");
         wait(2).await;
         drop(tls);
         watch.await.unwrap();
-        assert_eq!(shared.access.epoch(), before + 1);
+        assert_eq!(shared.admission.access.epoch(), before + 1);
     }
 }

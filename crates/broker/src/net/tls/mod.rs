@@ -25,6 +25,7 @@ use super::stream::Stream;
 use super::transport::Transport;
 use crate::values::{Certificate, Origin};
 
+pub use certificate::certificate_fault;
 use loaded::LoadedFiles;
 use turns::Turns;
 pub(super) use wire::TlsWire;
@@ -58,11 +59,11 @@ impl Tls {
         });
         match handshake.await {
             Ok(stream) => {
-                open.metrics.tls_handshakes.add(1);
+                open.shared.operations.metrics.tls_handshakes.add(1);
                 Ok(TlsWire::new(stream))
             }
             Err(error) => {
-                open.metrics.tls_handshakes_failed.add(1);
+                open.shared.operations.metrics.tls_handshakes_failed.add(1);
                 if let Some(stream) = failed {
                     // So that the peer can read the alert.
                     Transport::new(stream.into_inner()).close().await;

@@ -11,7 +11,8 @@ use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{Error, InconsistentKeys};
 
-use super::{certificate, files};
+use super::certificate::{self, Validity};
+use super::files;
 use crate::config::Tls;
 use crate::net::tls_error::TlsError;
 
@@ -22,8 +23,8 @@ pub(super) struct Names {
     /// By name in lower case; `*.` and a domain for all names with one more label.
     by_name: HashMap<String, Arc<CertifiedKey>>,
     is_strict: bool,
-    /// Name and end of each certificate, in seconds since 1970.
-    pub(super) ends: Vec<(Box<str>, i64)>,
+    /// Name and validity of each certificate.
+    pub(super) validities: Vec<(Box<str>, Validity)>,
 }
 
 impl Names {
@@ -45,11 +46,12 @@ impl Names {
         };
         let first = pair(&tls.certificate, &tls.key, ["tls.certificate", "tls.key"])?;
         // A strict listener serves the names in its first certificate, too.
-        let mut ends = Vec::new();
-        let mut note_end = |name: &str, pair: &CertifiedKey| {
-            ends.extend(certificate::read(&pair.cert).map(|own| (name.into(), own.not_after)));
+        let mut validities = Vec::new();
+        let mut note = |name: &str, pair: &CertifiedKey| {
+            let own = pair.cert.first().and_then(|own| Validity::of(own));
+            validities.extend(own.map(|validity| (name.into(), validity)));
         };
-        note_end(DEFAULT, &first);
+        note(DEFAULT, &first);
         let own = certificate::read(&first.cert).map_or_else(Vec::new, |own| own.dns_names);
         let mut by_name = own.into_iter().map(|name| (name.to_ascii_lowercase(), Arc::clone(&first))).collect();
         for named in &tls.names {
@@ -61,10 +63,10 @@ impl Names {
             let keys = ["tls.names.certificate", "tls.names.key"];
             let by_name: &mut HashMap<_, _> = &mut by_name;
             let pair = pair(&named.certificate, &named.key, keys)?;
-            note_end(&name, &pair);
+            note(&name, &pair);
             by_name.insert(name, pair);
         }
-        Ok(Self { first, by_name, is_strict: tls.strict_names, ends })
+        Ok(Self { first, by_name, is_strict: tls.strict_names, validities })
     }
 
     /// Certificate for clients that ask for `name`, exactly or by the `*` in the place of its first label.

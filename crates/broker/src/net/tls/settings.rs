@@ -13,6 +13,7 @@ use tokio_rustls::rustls::{CipherSuite, RootCertStore, ServerConfig, SupportedPr
 use x509_parser::prelude::FromDer;
 use x509_parser::revocation_list::CertificateRevocationList;
 
+use super::certificate::Validity;
 use super::files;
 use super::names::Names;
 use crate::config::{ClientCertificates, Tls, TlsVersion, Transport};
@@ -23,9 +24,8 @@ use crate::net::tls_error::TlsError;
 pub(super) struct Settings {
     pub(super) servers: Servers,
     pub(super) clients: Clients,
-    /// Name and end of each certificate of the broker, in seconds since 1970.
-    #[cfg_attr(not(feature = "admin"), expect(dead_code, reason = "only operators see it"))]
-    pub(super) certificate_ends: Vec<(Box<str>, i64)>,
+    /// Name and validity of each certificate of the broker.
+    pub(super) validities: Vec<(Box<str>, Validity)>,
 }
 
 /// Configurations of a listener: for clients that offer its protocol by ALPN, and for those that offer other ones alone.
@@ -74,7 +74,7 @@ pub(super) fn load(listener: &str, tls: &Tls, transport: Transport) -> Result<Se
     let provider = Arc::new(provider);
     let certificate_error = |reason: String| TlsError::new(listener, "tls.certificate", &tls.certificate, reason);
     let mut names = Names::load(listener, tls, &provider)?;
-    let certificate_ends = std::mem::take(&mut names.ends);
+    let validities = std::mem::take(&mut names.validities);
     let clients = Clients::load(listener, tls, &provider)?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&versions(listener, tls)?)
@@ -91,7 +91,7 @@ pub(super) fn load(listener: &str, tls: &Tls, transport: Transport) -> Result<Se
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.ticketer = ring::Ticketer::new().map_err(|error| certificate_error(error.to_string()))?;
     config.send_tls13_tickets = 1;
-    Ok(Settings { servers: Servers::new(config), clients, certificate_ends })
+    Ok(Settings { servers: Servers::new(config), clients, validities })
 }
 
 impl Servers {

@@ -72,3 +72,20 @@ fn spool_policy_without_store_evicts_qos_0_and_refuses_qos_1() {
     assert!(outbox.is_over_quota(Instant::now()));
     assert_eq!(taken(&outbox, usize::MAX), (0..MESSAGES as u32).collect::<Vec<_>>(), "nothing is lost");
 }
+
+#[test]
+fn request_to_move_replaces_no_other_request() {
+    let mut context = Context::from_waker(Waker::noop());
+    let mut next = |outbox: &Outbox| outbox.poll_take(&mut context, 1, 1, &mut Batch::default());
+    for other in [Control::TakenOver, Control::ShuttingDown, Control::TooSlow, Control::RightsChanged] {
+        for requests in [[Control::Moved, other], [other, Control::Moved]] {
+            let outbox = outbox(WhenFull::DropOldest);
+            requests.into_iter().for_each(|request| outbox.control(request));
+            assert_eq!(next(&outbox), Poll::Ready(Taken::Control(other)), "{requests:?}");
+            assert!(next(&outbox).is_pending());
+        }
+    }
+    let outbox = outbox(WhenFull::DropOldest);
+    outbox.control(Control::Moved);
+    assert_eq!(next(&outbox), Poll::Ready(Taken::Control(Control::Moved)));
+}

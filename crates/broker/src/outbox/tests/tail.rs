@@ -17,7 +17,7 @@ fn outbox_with(messages: usize, stored_bytes: u64) -> Outbox {
 }
 
 fn delivery(number: u32) -> Delivery {
-    let stored = Location::Own(Sequence(number.into())).to_stored();
+    let stored = Some(Location::Own(number.into()).to_stored());
     Delivery { stored, ..super::delivery(QoS::AtLeastOnce, number) }
 }
 

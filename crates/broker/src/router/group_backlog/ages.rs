@@ -55,8 +55,8 @@ impl Queued {
     /// Removes the messages in memory that are older than the mark. Without a store, the age of a message that a member
     /// gave back is unknown: it counts as new.
     fn take_older(&mut self, mark: Mark, is_stored: bool) -> Vec<Delivery> {
-        self.queue.remove_where(|number, delivery| match Location::of(delivery.stored) {
-            Location::Group(sequence) => sequence < mark.end,
+        self.queue.remove_where(|number, delivery| match delivery.location() {
+            Some(Location::Group(sequence)) => Sequence(sequence) < mark.end,
             _ => !is_stored && number < mark.added, // or else the disk had no room for it
         })
     }

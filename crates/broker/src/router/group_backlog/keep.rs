@@ -6,7 +6,7 @@ use tenbin_session::Delivery;
 
 use super::super::share_group::{GroupQueues, SharedGroup};
 use super::{Queued, Refused, shares};
-use crate::durable::Location;
+use crate::durable::{Location, Sequence};
 use crate::values::Moment;
 
 impl SharedGroup {
@@ -43,11 +43,11 @@ impl SharedGroup {
             self.keep_in_order(&mut delivery, is_late, batch);
         }
         let GroupQueues { limits, budget, metrics, .. } = &*self.queues;
-        match Location::of(delivery.stored) {
-            Location::Group(_) if queued.queue.is_short() && !queued.spill.holds_back() => {
+        match delivery.location() {
+            Some(Location::Group(_)) if queued.queue.is_short() && !queued.spill.holds_back() => {
                 queued.append(delivery.detach());
             }
-            Location::Group(sequence) => queued.spill.add(sequence, &delivery),
+            Some(Location::Group(sequence)) => queued.spill.add(Sequence(sequence), &delivery),
             // Messages on disk would come after it.
             _ if !queued.spill.entries.is_empty() => return Some(delivery),
             _ => {
@@ -72,7 +72,8 @@ impl SharedGroup {
     /// appended before: these move behind it.
     #[cold]
     fn keep_in_order(&self, delivery: &mut Delivery, is_late: bool, batch: &mut Refused) {
-        let Location::Group(entry) = Location::of(delivery.stored) else { return };
+        let Some(Location::Group(entry)) = delivery.location() else { return };
+        let entry = Sequence(entry);
         match batch.late.iter_mut().find(|(group, _)| *group == self.number()) {
             None if is_late => batch.late.push((self.number(), entry)),
             Some((_, last)) if is_late => *last = entry.max(*last),
@@ -80,7 +81,7 @@ impl SharedGroup {
                 let queue = self.queues.durable.as_ref().zip(self.stored());
                 if let Some(moved) = queue.and_then(|(durable, queue)| durable.move_to_end(&queue, entry)) {
                     *last = moved;
-                    delivery.stored = Location::Group(moved).to_stored();
+                    delivery.stored = Some(Location::Group(moved.0).to_stored());
                 }
             }
             _ => {}

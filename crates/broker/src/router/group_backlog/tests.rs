@@ -157,7 +157,7 @@ fn group_backlog_is_delivered_up_to_unreadable_entry() {
     let Sequence(first) = *ranges[0].start();
     let message = |number: usize| {
         let sequence = Sequence(first + (number - next) as u64);
-        let stored = Location::Group(sequence).to_stored();
+        let stored = Some(Location::Group(sequence.0).to_stored());
         (sequence, Some(Delivery { stored, ..backlog.message(number) }))
     };
     backlog.stage.group.take_page(Page { ranges, messages: [next, next + 1].map(message).into(), is_broken: true });
@@ -270,7 +270,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A page of no messages.
 fn nothing() -> PageOf {
-    PageOf { queue: QueueId(u64::MAX), kind: QueueKind::Group, ranges: Arc::default(), bytes: 1 }
+    PageOf { queue: QueueId(u64::MAX), kind: QueueKind::Group, ranges: Arc::default(), bytes: 1, by_reference: None }
 }
 
 #[test]

@@ -29,7 +29,6 @@ impl FilterIndex {
     }
 
     /// Groups whose members all lack the right, and number of messages that wait with each.
-    #[cfg(feature = "admin")]
     pub(in super::super) fn suspended(&self) -> Vec<(Arc<SharedGroup>, usize)> {
         let groups: Vec<_> = self.without_right().values().filter(|group| group.members.is_empty()).cloned().collect();
         groups

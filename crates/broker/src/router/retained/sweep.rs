@@ -2,7 +2,7 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::PoisonError;
 use std::time::Instant;
 
-use super::{Cursor, LEVEL_BYTES, Node, RetainedStore, Tree};
+use super::{Cursor, LEVEL_BYTES, RetainedNode, RetainedStore, Tree};
 
 impl RetainedStore {
     /// Removes expired messages, visiting at most about `visits` topic levels. Continues where the last call ended, and
@@ -72,7 +72,7 @@ struct Sweep {
 
 impl Sweep {
     /// Visits `node` and the nodes below it, and removes levels that become empty.
-    fn visit(&mut self, node: &mut Node, from: Option<&[Box<[u8]>]>, is_root: bool) -> ControlFlow<()> {
+    fn visit(&mut self, node: &mut RetainedNode, from: Option<&[Box<[u8]>]>, is_root: bool) -> ControlFlow<()> {
         if from.is_none() {
             self.look_at(node);
             self.visits = self.visits.saturating_sub(1);
@@ -105,7 +105,7 @@ impl Sweep {
         flow
     }
 
-    fn look_at(&mut self, node: &mut Node) {
+    fn look_at(&mut self, node: &mut RetainedNode) {
         let Some(at) = node.message.as_ref().and_then(|message| message.expires_at) else { return };
         if at > self.now {
             self.kept_until = earlier(self.kept_until, Some(at));

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
-use tenbin_balancer::{Availability, Dispatch, MemberId, Nanos, Rng};
+use tenbin_balancer::{Availability, Candidate, Dispatch, Member, MemberId, Nanos, Rng};
+use tenbin_kit::digits::hexadecimal;
 
-use super::{SharedGroup, beginning};
+use super::{GroupMember, SharedGroup, beginning};
 use crate::values::Moment;
 
 /// Load of a share group, of which its scale follows.
@@ -23,7 +24,9 @@ pub(crate) struct GroupLoad {
     pub(crate) backlog: u64,
     /// Connected members that do not drain.
     pub(crate) members: usize,
-    /// Those of them whose speed is known.
+    /// Those of them without progress, see [`is_stalled`].
+    pub(crate) stalled: usize,
+    /// The others whose speed is known.
     pub(crate) known: usize,
     /// Messages a second that these complete.
     pub(crate) per_second: f64,
@@ -33,15 +36,40 @@ pub(crate) struct GroupLoad {
     pub(crate) redispatched: u64,
 }
 
+/// A member as operators compare it with the others.
+#[derive(Debug, Clone)]
+pub(crate) struct MemberFigures {
+    /// Number of its session.
+    pub(crate) number: u64,
+    /// Client Identifier, cut if long.
+    pub(crate) client_id: Box<str>,
+    pub(crate) is_connected: bool,
+    /// How long it has shown no progress with messages that it holds; `None` = it is not stalled.
+    pub(crate) stalled: Option<Duration>,
+    /// Its processing time; `None` = unknown.
+    pub(crate) processing_time: Option<Duration>,
+    /// Messages that it holds.
+    pub(crate) held: u64,
+    /// Messages that it got.
+    pub(crate) messages: u64,
+}
+
 /// A name of bounded length.
 fn label(name: &str) -> Cow<'_, str> {
     match beginning(name) {
         whole if whole.len() == name.len() => Cow::Borrowed(name),
         beginning => {
-            let hash = Sha256::digest(name).iter().take(6).map(|byte| format!("{byte:02x}")).collect::<String>();
+            let hash = hexadecimal(&Sha256::digest(name)[..6]);
             Cow::Owned(format!("{beginning}…{hash}"))
         }
     }
+}
+
+/// Whether a member holds messages and has shown no progress for three times its processing time, and for [`STALLED`] at
+/// least. The first of the three was the time in which progress was due.
+fn is_stalled(candidate: &Candidate) -> bool {
+    let is_held = candidate.in_flight > 0 || candidate.pending > 0;
+    is_held && candidate.late >= STALLED.max(2 * candidate.processing_time)
 }
 
 impl SharedGroup {
@@ -55,6 +83,7 @@ impl SharedGroup {
             waiting,
             backlog: waiting,
             members: 0,
+            stalled: 0,
             known: 0,
             per_second: 0.0,
             predicted_wait: None,
@@ -71,7 +100,9 @@ impl SharedGroup {
             load.members += 1;
             let wait = candidate.predicted_wait;
             load.predicted_wait = Some(load.predicted_wait.map_or(wait, |least| least.min(wait)));
-            if !candidate.processing_time.is_zero() {
+            if is_stalled(&candidate) {
+                load.stalled += 1;
+            } else if !candidate.processing_time.is_zero() {
                 load.known += 1;
                 load.per_second += 1.0 / candidate.processing_time.as_secs_f64();
             }
@@ -79,9 +110,31 @@ impl SharedGroup {
         load
     }
 
+    /// The members, the first `most`.
+    pub(crate) fn member_figures(&self, now: Nanos, most: usize) -> Vec<MemberFigures> {
+        let members = self.members.members();
+        let told = members.explain(&Dispatch { at: now, is_acknowledged: true, ..Dispatch::default() });
+        let figures = |(member, candidate): (&Member<GroupMember>, Candidate)| MemberFigures {
+            number: member.id().0,
+            client_id: beginning(member.value().client_id.as_str()).into(),
+            is_connected: candidate.availability != Availability::Offline,
+            stalled: is_stalled(&candidate).then_some(candidate.late + candidate.processing_time),
+            processing_time: candidate.is_speed_known.then_some(candidate.processing_time),
+            held: candidate.in_flight,
+            messages: member.value().tally.get(),
+        };
+        members.iter().zip(told).take(most).map(figures).collect()
+    }
+
     /// Share name and filter for labels. Long ones are cut, with a hash of the whole, so that no two become one.
     pub(crate) fn labels(&self) -> (Cow<'_, str>, Cow<'_, str>) {
-        (label(self.name.share_name.text().as_str()), label(self.name.filter.text().as_str()))
+        let (name, filter) = self.names();
+        (label(name), label(filter))
+    }
+
+    /// Share name and filter.
+    pub(crate) fn names(&self) -> (&str, &str) {
+        (self.name.share_name.text().as_str(), self.name.filter.text().as_str())
     }
 
     pub(crate) fn has_member(&self, number: u64) -> bool {
@@ -93,6 +146,9 @@ impl SharedGroup {
         self.dispatch_waiting(now, &mut Rng::new(self.number.get()));
     }
 }
+
+/// Least time without progress of a stalled member.
+const STALLED: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {

@@ -15,12 +15,12 @@ use spread::Spread;
 ///
 /// `is_restless` moves half of each thread's connections to the next thread every time, for tests.
 pub(crate) async fn run(shared: Arc<BrokerState>, is_restless: bool) {
-    let Some(threads) = &shared.threads else { return };
+    let Some(threads) = &shared.operations.threads else { return };
     let count = threads.len();
     let mut spread = Spread::new(count);
     let mut before: Vec<Duration> = threads.busy().collect();
     let mut idle = IdleTime::default();
-    let (mut looked_at, mut packets_before) = (Instant::now(), shared.metrics.packets());
+    let (mut looked_at, mut packets_before) = (Instant::now(), shared.operations.metrics.packets());
     if is_restless {
         threads.activate(count);
     }
@@ -35,7 +35,7 @@ pub(crate) async fn run(shared: Arc<BrokerState>, is_restless: bool) {
         let busy: Vec<Duration> = threads.busy().collect();
         let parts: Vec<f64> =
             busy.iter().zip(&before).map(|(now, before)| now.saturating_sub(*before).as_secs_f64() / passed).collect();
-        let packets = shared.metrics.packets();
+        let packets = shared.operations.metrics.packets();
         let rate = (packets - packets_before) as f64 / passed;
         // Reading the machine's idle time is useless while no thread has much to do.
         let may_need_more = parts.len() > 1 && parts.iter().any(|&busy| busy > spread::ROOM);
