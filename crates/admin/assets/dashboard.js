@@ -1,6 +1,11 @@
 // The dashboard of Tenbin. Texts of clients only ever enter the page as text nodes or attributes, never as HTML.
 
 const KEPT_MS = 300_000;
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+const PAST_EACH_MS = 30_000;
+const EVENTS_KEPT = 200;
+const EVENTS_IN_OVERVIEW = 6;
 const DECISIONS_MS = 60_000;
 const DECISIONS_KEPT = 2000;
 const FINDINGS_SHOWN = 6;
@@ -71,7 +76,8 @@ function ceiling(value) {
 
 const clock = (ms) => new Date(ms).toTimeString().slice(0, 8);
 const named = (value) => (value === '' ? '""' : value);
-// Where each name's own part begins: behind the longest part that it shares with another name, back to a separator.
+// Where each name's own part begins: behind the longest part that it shares with another name, back to a separator. The own
+// part of a long name that shares nothing is behind its last separator: names of pods differ in their ends.
 function ownParts(names) {
     const sorted = names.toSorted();
     const shared = (name, other = '') => {
@@ -81,16 +87,18 @@ function ownParts(names) {
     };
     return new Map(sorted.map((name, at) => {
         const most = name.slice(0, Math.max(shared(name, sorted[at - 1]), shared(name, sorted[at + 1])));
-        return [name, (most.replace(/[\p{L}\p{N}]+$/u, '') || most.replace(/\d+$/, '')).length];
+        const own = (most.replace(/[\p{L}\p{N}]+$/u, '') || most.replace(/\d+$/, '')).length;
+        return [name, own > 0 || name.length <= 16 ? own : name.search(/[\p{L}\p{N}]*$/u)];
     }));
 }
-// A name in `most` letters, with the begin of its own part.
+// A name in `most` letters: always its end, and the begin of its own part if there is room.
 const shortened = (name, own, most) => {
     if (name.length <= most) return name;
-    const from = Math.min(own, name.length - most + 1);
-    if (from < 2) return `${name.slice(0, most - 1)}…`;
-    const end = from + most - 1;
-    return `…${end >= name.length ? name.slice(from) : `${name.slice(from, end - 1)}…`}`;
+    if (own > 0 && name.length - own < most) return `…${name.slice(1 - most)}`;
+    const lead = own > 0 ? '…' : '';
+    const room = most - lead.length - 1;
+    const begin = Math.ceil(room / 2);
+    return `${lead}${name.slice(own, own + begin)}…${name.slice(begin - room)}`;
 };
 const path = (...parts) => parts.map(encodeURIComponent).join('/');
 const link = (view, text, ...parts) => el('a', { href: `#${view}/${path(...parts)}` }, text);
@@ -125,24 +133,29 @@ function asTable(heads, rows, numeric) {
 function terms(list) {
     const places = list.map(([name]) => [el('dt', {}, name), el('dd')]);
     const element = el('dl', {}, ...places.flat());
-    return { element, fill: (...values) => values.forEach((value, at) => (value instanceof Node ? places[at][1].replaceChildren(value) : write(places[at][1], String(value)))) };
+    return { element, fill: (...values) => values.forEach((value, at) => {
+        const place = places[at][1];
+        if (!(value instanceof Node)) write(place, String(value));
+        else if (place.innerHTML !== value.outerHTML) place.replaceChildren(value);
+    }) };
 }
 
 // ---- Charts ----
 
 // A path through [time, value]; it breaks where a value is missing.
-function lineOf(points, now, top) {
+function lineOf(points, now, top, span = KEPT_MS) {
     let pen = 'M';
     return points.map(([at, value]) => {
         if (value === null || value === undefined || Number.isNaN(value)) { pen = 'M'; return ''; }
-        const part = `${pen}${(100 - ((now - at) * 100) / KEPT_MS).toFixed(2)} ${(40 - (value * 38) / top).toFixed(2)}`;
+        const part = `${pen}${(100 - ((now - at) * 100) / span).toFixed(2)} ${(40 - (value * 38) / top).toFixed(2)}`;
         pen = 'L';
         return part;
     }).join('');
 }
 
-// Lines over the last five minutes. `series`: names with the points that `points` gives; all have one unit.
-function chart(title, unit, series) {
+// Lines over the last five minutes, or the time that `span` gives. `series`: names with the points that `points` gives; all
+// have one unit.
+function chart(title, unit, series, span = () => KEPT_MS) {
     const lines = series.map((_, at) => el('path', { class: `line c${at}` }));
     const [now, top] = [el('p', { class: 'now' }), el('span', { class: 'top' })];
     const values = series.map(() => el('span'));
@@ -155,12 +168,12 @@ function chart(title, unit, series) {
     };
     const data = asTable(['Time', ...series.map(({ name }) => name)], rows, series.map((_, at) => at + 1));
     const element = el('figure', { class: 'card' }, el('h3', {}, title), now, el('div', { class: 'plot' }, top,
-        el('svg', { viewBox: '0 0 100 40', height: 72, preserveAspectRatio: 'none', role: 'img', 'aria-label': `${title}, last five minutes` }, el('path', { class: 'line axis', d: 'M0 40L100 40' }), ...lines)), data.element);
+        el('svg', { viewBox: '0 0 100 40', height: 72, preserveAspectRatio: 'none', role: 'img', 'aria-label': title }, el('path', { class: 'line axis', d: 'M0 40L100 40' }), ...lines)), data.element);
     return { element, update(at) {
         const all = series.map(({ points }) => points());
         const most = ceiling(Math.max(...all.flat().map(([, value]) => value ?? 0), 0));
         write(top, unit(most));
-        lines.forEach((line, index) => line.setAttribute('d', lineOf(all[index], at, most)));
+        lines.forEach((line, index) => line.setAttribute('d', lineOf(all[index], at, most, span())));
         values.forEach((value, index) => write(value, unit(all[index].at(-1)?.[1])));
         data.update();
     } };
@@ -169,19 +182,57 @@ function chart(title, unit, series) {
 // ---- What the page remembers ----
 
 const past = []; // {at, snapshot without its groups}
-const groupsPast = new Map(); // group and filter → {points: [time, backlog, arrivals, completions], members: Map of [time, t_p], idle: seconds}
+const groupsPast = new Map(); // group and filter → {points: [time, backlog, arrivals, completions], members: Map of [time, processing time], idle: seconds}
 let latest = null;
+let isStandby = false; // the node of this page does not lead
 let decisions = [];
 let token = '';
+
+let lastDay = null; // the last day, as the broker has kept it: rows of ten seconds and of minutes
+let happened = []; // the last events, the newest first
+let askedAt = 0;
+
+// Reads the past of the broker, also from before this page was open.
+async function readPast() {
+    if (Date.now() - askedAt < PAST_EACH_MS) return;
+    askedAt = Date.now();
+    try {
+        lastDay = await read('/api/v1/past');
+        happened = lastDay.events;
+    } catch {
+        lastDay = null; // the stream tells why
+    }
+}
+
+// Adds the events of a snapshot, its newest ones, to those that are known.
+function addEvents(events = []) {
+    const key = ({ kind, text }) => `${kind} ${text}`;
+    const newer = new Set(events.map(key));
+    happened = [...events, ...happened.filter((event) => !newer.has(key(event)))].toSorted((a, b) => b.time_ms - a.time_ms).slice(0, EVENTS_KEPT);
+}
+
+// Points of a series of the past, over an hour or a day.
+const kept = (name, span) => () => {
+    const ring = lastDay?.[span() > HOUR_MS ? 'minutes' : 'ten_seconds'];
+    const values = ring?.values[name] ?? [];
+    return values.map((value, at) => [ring.end_ms - (values.length - at) * ring.step_ms, value]);
+};
 
 const groupKey = (group) => JSON.stringify([group.group, group.filter]);
 const rate = (name) => () => past.map(({ at, snapshot }) => [at, snapshot.rates?.[name]]);
 const figure = (get) => () => past.map(({ at, snapshot }, index) => [at, get(snapshot, past[index - 1]?.snapshot)]);
 
+function forget() {
+    past.length = 0;
+    groupsPast.clear();
+    decisions = [];
+    askedAt = 0;
+}
+
 function remember(snapshot) {
     const at = snapshot.time_ms;
     // A broker that has started again has another past.
-    if (latest && snapshot.uptime_seconds < latest.uptime_seconds) { past.length = 0; groupsPast.clear(); decisions = []; }
+    if (latest && snapshot.uptime_seconds < latest.uptime_seconds) forget();
     latest = snapshot;
     const { groups, decisions: _, ...rest } = snapshot;
     past.push({ at, snapshot: rest });
@@ -218,19 +269,13 @@ function unevenness(group) {
 }
 
 function findings(snapshot) {
-    const found = [];
+    // The broker's findings have their begin and what to do.
+    const found = (snapshot.findings ?? []).map(({ text, advice, link: href, since_ms: since }) => ({ text, href, advice: `${advice} Since ${clock(since)}.` }));
     const say = (text, href) => found.push({ text, href });
     if (snapshot.state !== 'serving') say(`the broker is ${snapshot.state}`);
-    for (const group of snapshot.groups) {
-        const [name, href] = [named(group.group), `#group/${path(group.group, group.filter)}`];
-        const { members, backlog, arrivals_per_second: arrivals, completions_per_second: completions, desired, drain_seconds: drain } = group.scale;
-        const kept = groupsPast.get(groupKey(group));
-        // Three seconds on end: a moment's unevenness is normal.
-        if (kept?.uneven >= 3) say(unevenness(group), href);
-        if (members === 0 && backlog > 0) say(`group ${name}: no member is connected, ${number(backlog)} messages wait`, href);
-        else if (backlog > 10 && drain === null && completions !== null) say(`group ${name}: ${number(arrivals)} messages a second arrive, its ${members} members complete ${number(completions)}; ${number(backlog)} wait, ${number(desired)} members would do`, href);
-        for (const member of group.members) if (member.late_ms > 5000) say(`group ${name}: ${named(member.client)} is overdue by ${time(member.late_ms)} with ${number(messagesOf(member))} messages`, href);
-    }
+    for (const text of snapshot.cluster?.findings ?? []) say(`cluster: ${text}`, '#cluster');
+    // Three seconds on end: a moment's unevenness is normal.
+    for (const group of snapshot.groups) if (groupsPast.get(groupKey(group))?.uneven >= 3) say(unevenness(group), `#group/${path(group.group, group.filter)}`);
     const slow = snapshot.slow.clients.map((client) => named(client.client));
     if (slow.length > 0) say(`${slow.length === 1 ? 'one slow receiver' : `${slow.length} slow receivers`}: ${slow.slice(0, 3).join(', ')}${slow.length > 3 ? ' …' : ''}`, '#slow');
     for (const [name, why] of DROPS) if (snapshot.rates?.[name] > 0) say(`messages dropped: ${number(snapshot.rates[name])} a second, ${why}`);
@@ -247,9 +292,10 @@ const DROPS = [['dropped_queue_full', 'queue full'], ['dropped_offline', 'receiv
 function showFindings(list) {
     const all = list.length > 0 ? list.slice(0, FINDINGS_SHOWN) : [{ text: 'nothing looks wrong' }];
     if (list.length > FINDINGS_SHOWN) all.push({ text: `${list.length - FINDINGS_SHOWN} more` });
-    keep(document.querySelector('#findings'), all, (_, at) => at, () => el('p'), (line, { text, href }) => {
-        line.className = list.length > 0 ? '' : 'fine';
-        if (line.textContent !== text) line.replaceChildren(href ? el('a', { href }, text) : text);
+    keep(document.querySelector('#findings'), all, (_, at) => at, () => el('p'), (line, { text, href, advice, isFine }) => {
+        line.className = list.length > 0 && !isFine ? '' : 'fine';
+        const is = `${text}${advice ? ` ${advice}` : ''}`;
+        if (line.textContent !== is) line.replaceChildren(href ? el('a', { href }, text) : text, ...(advice ? [el('small', {}, ` ${advice}`)] : []));
         else if (href) line.firstElementChild?.setAttribute('href', href);
     });
 }
@@ -343,18 +389,167 @@ async function follow(query) {
 }
 
 function receive(snapshot) {
+    document.querySelector('nav a[href="#cluster"]').hidden = !snapshot.cluster;
+    const hasChanged = isStandby !== (snapshot.state === 'standby');
+    isStandby = document.body.classList.toggle('standby', snapshot.state === 'standby');
+    if (isStandby) {
+        // Another node has the broker and its figures.
+        forget();
+        latest = snapshot;
+        const { node, role } = snapshot.cluster ?? { node: 'the node', role: 'without an answer' };
+        write(document.querySelector('#line'), `${clock(snapshot.time_ms)} · ${node} · ${role}`);
+        showFindings(standbyFindings(snapshot.cluster));
+        if (hasChanged) open();
+        view.update?.(snapshot);
+        return;
+    }
     remember(snapshot);
+    addEvents(snapshot.events);
+    readPast();
+    if (hasChanged) open();
     for (const decision of snapshot.decisions ?? []) if (decision.number > (decisions.at(-1)?.number ?? 0)) decisions.push(decision);
     decisions = decisions.filter(({ time_ms: at }) => at > snapshot.time_ms - KEPT_MS).slice(-DECISIONS_KEPT);
-    write(document.querySelector('#line'), `${clock(snapshot.time_ms)} · ${number(snapshot.clients)} clients · up ${time(snapshot.uptime_seconds * 1000)}`);
+    write(document.querySelector('#line'), `${clock(snapshot.time_ms)} · ${snapshot.cluster ? `leader ${snapshot.cluster.node} · ` : ''}${number(snapshot.clients)} clients · up ${time(snapshot.uptime_seconds * 1000)}`);
     showFindings(findings(snapshot));
     view.update?.(snapshot);
 }
 
 // ---- Views: each makes its elements, and brings them up to date with each snapshot ----
 
+// Nodes of a cluster by name, each with its role. A node to which the leader has no link is away.
+function nodesOf({ node, role, record, peers, copies }) {
+    const roleOf = (name) => (name === record?.leader ? 'leader' : name === record?.follower ? 'follower' : name === record?.joiner ? 'joiner' : 'spare');
+    const others = peers.map((peer) => {
+        const is = !record ? 'unknown' : role === 'leader' && !peer.is_linked ? 'away' : roleOf(peer.node);
+        const isHeard = role === 'leader' || is === 'leader';
+        return { ...peer, role: is, link: !isHeard ? '–' : peer.is_linked ? 'open' : 'none' };
+    });
+    const own = { node, role, address: '', link: 'this page' };
+    const content = (each) => ({ leader: 'all data', follower: copies > 1 ? 'all data' : 'not confirmed yet', joiner: joining(each) }[each.role] ?? '–');
+    return [own, ...others].toSorted((a, b) => (a.node < b.node ? -1 : 1)).map((each) => ({ ...each, content: content(each) }));
+}
+
+// How far a join is: it compares or copies the log, and copies the state.
+function joining({ copied_bytes: copied, log_bytes: all }) {
+    if (copied === null || copied === undefined) return 'is being copied to';
+    if (!all) return 'begins';
+    const part = Math.min(1, copied / all);
+    const fill = el('i', { class: 'p0' });
+    fill.style.width = `${100 * part}%`;
+    return el('span', {}, `${percent(part)}, ${bytes(copied)} of ${bytes(all)}`, el('span', { class: 'bar', role: 'img', 'aria-label': `copied: ${percent(part)}` }, fill));
+}
+
+const badge = (role) => el('span', { class: `badge ${role}` }, role);
+
+// The number of copies, beside the number of nodes that have data when all is well.
+const copiesOf = ({ copies, peers }) => `${copies} of ${Math.min(2, peers.length + 1)} copies`;
+
+function takeoverOf({ takeover_ms: took, took_over_at_ms: at }) {
+    return took === null ? 'none by this node' : `${time(took)}, at ${clock(at)}`;
+}
+
+// A node by name, as a link if its page is known.
+function leaderOf({ record, node, leader_admin: admin }) {
+    const name = record?.leader;
+    if (!name) return 'unknown';
+    return admin && name !== node ? el('a', { href: `${admin}/` }, name) : name;
+}
+
+function cluster() {
+    const facts = terms([['Cluster'], ['This node'], ['Leader'], ['Copies'], ['Epoch'], ['Agreement'], ['Last takeover'], ['Leader heard'], ['Clients passed on']]);
+    const { element, fill } = table(['Node', 'Role', 'Data', 'Link', 'Address']);
+    const list = el('section', { class: 'card cluster' }, el('h3', {}, 'Nodes'), element);
+    const note = el('p', { class: 'note' });
+    return { title: 'Cluster', element: el('div', { class: 'facts' }, el('section', { class: 'card' }, facts.element), list, note), update({ cluster: value }) {
+        write(note, value ? '' : isStandby ? 'The node does not answer.' : 'This broker is no node of a cluster.');
+        if (!value) return;
+        const { relay } = value;
+        facts.fill(value.cluster, `${value.node}, version ${value.version}`, leaderOf(value), copiesOf(value), value.record?.epoch ?? '–', value.engine.error ? `${value.engine.kind}: ${value.engine.error}` : value.engine.kind, takeoverOf(value),
+            value.heard_ms === null ? '–' : `${time(value.heard_ms)} ago`, relay ? `${number(relay.open)} now, ${number(relay.total)} since it relays, ${number(relay.refused)} refused` : 'none: this node serves them');
+        fill(nodesOf(value).map((each) => [each.node, badge(each.role), each.content, each.link, each.address]), ([name]) => name);
+    } };
+}
+
+// What a person has to know at a node that does not lead.
+function standbyFindings(value) {
+    const found = (value?.findings ?? []).map((text) => ({ text }));
+    const name = value?.record?.leader;
+    const isFine = Boolean(name) && name !== value.node;
+    const text = isFine ? `this node does not lead: the broker's figures are at ${name}` : 'this node does not lead, and knows no leader';
+    return [{ text, href: value?.leader_admin ? `${value.leader_admin}/` : null, isFine }, ...found];
+}
+
+// The cluster in the overview.
+function clusterCard() {
+    const now = el('p', { class: 'now' });
+    const { element, fill } = table(['Node', 'Role', 'Data']);
+    const card = el('section', { class: 'card cluster', hidden: true }, el('h3', {}, el('a', { href: '#cluster' }, 'Cluster')), now, element);
+    return { element: card, update({ cluster: value }) {
+        card.hidden = !value;
+        if (!value) return;
+        write(now, copiesOf(value));
+        fill(nodesOf(value).map((each) => [each.node, badge(each.role), each.content]), ([name]) => name);
+    } };
+}
+
+// A row for each group: how long messages wait, and for whom.
+function groupRows() {
+    const { element, fill } = table(['Group', 'Topic Filter', 'Wait p50', 'Wait p99', 'Backlog', 'Members / wanted', 'Slowest ÷ median'], [2, 3, 4, 5, 6]);
+    const card = el('section', { class: 'rows', hidden: true, 'aria-label': 'Share groups' }, element);
+    return { element: card, update({ groups: all }) {
+        card.hidden = all.length === 0;
+        fill(all.map((group) => {
+            const { wait_p50_ms: p50, wait_p99_ms: p99, slowest_over_median: slowest } = group.summary ?? {};
+            return [link('group', named(group.group), group.group, group.filter), group.filter, time(p50), time(p99), number(group.scale.backlog), `${group.scale.members} / ${wanted(group.scale)}`, number(slowest)];
+        }));
+    } };
+}
+
+const wanted = ({ desired }) => (desired === null ? '–' : number(desired));
+
+const EVENT_HEADS = ['Time', 'Kind', 'Event', 'Times'];
+const dated = (ms) => (Date.now() - ms < DAY_MS / 2 ? clock(ms) : `${new Date(ms).toISOString().slice(0, 10)} ${clock(ms)}`);
+const eventRow = ({ time_ms: at, kind, text, times }) => [dated(at), kind.replaceAll('_', ' '), text, number(times)];
+
+function lastEvents() {
+    const { element, fill } = table(EVENT_HEADS, [3]);
+    const card = el('section', { class: 'rows', hidden: true, 'aria-label': 'Last events' }, el('h3', {}, el('a', { href: '#events' }, 'Last events')), element);
+    return { element: card, update() {
+        card.hidden = happened.length === 0;
+        fill(happened.slice(0, EVENTS_IN_OVERVIEW).map(eventRow));
+    } };
+}
+
+function eventsView() {
+    const { element, fill } = table(EVENT_HEADS, [3]);
+    const note = el('p', { class: 'note' }, 'The last 200 events, the newest first, also from before a restart. Events alike are one row.');
+    return { title: 'Events', element: el('div', {}, note, element), update: () => fill(happened.map(eventRow)) };
+}
+
+let chosenSpan = null; // what the user has chosen; null = an hour, once there is something of it
+
+// The charts of the overview over an hour or a day.
+function pastCharts(span) {
+    const of = (title, unit, ...series) => chart(title, unit, series.map(([name, key]) => ({ name, points: kept(key, span) })), span);
+    return [
+        of('Messages a second', number, ['in', 'messages_received'], ['out', 'messages_sent']),
+        of('Bytes a second', bytes, ['in', 'bytes_received'], ['out', 'bytes_sent']),
+        of('Delivery: receipt to socket', time, ['p50', 'delivery_p50_ms'], ['p99', 'delivery_p99_ms']),
+        of('Share groups', number, ['backlog', 'group_backlog'], ['members', 'group_members'], ['wanted', 'group_wanted']),
+        of('Clients', number, ['connected', 'clients'], ['sessions', 'sessions']),
+        of('Connects a second', number, ['accepted', 'connects_accepted']),
+        of('Lost and refused a second', number, ['dropped', 'dropped'], ['refused by a bound', 'refused'], ['denied', 'denied']),
+        of('Slow receivers', number, ['slow', 'slow_clients']),
+        of('Queued messages', number, ['in memory', 'queued_messages'], ['on disk', 'stored_messages']),
+        of('Memory', bytes, ['of queues', 'queued_bytes'], ['of clients', 'memory_bytes']),
+        of('Store: commit time', time, ['mean', 'commit_ms']),
+    ];
+}
+
 function overview() {
-    const charts = [
+    const nodes = clusterCard();
+    const [rows, last] = [groupRows(), lastEvents()];
+    const live = [
         chart('Messages a second', number, [{ name: 'in', points: rate('messages_received') }, { name: 'out', points: rate('messages_sent') }]),
         chart('Bytes a second', bytes, [{ name: 'in', points: rate('bytes_received') }, { name: 'out', points: rate('bytes_sent') }]),
         chart('Delivery: receipt to socket', time, [{ name: 'p50', points: figure((s) => s.delivery?.p50_ms) }, { name: 'p99', points: figure((s) => s.delivery?.p99_ms) }]),
@@ -366,7 +561,24 @@ function overview() {
         chart('Memory', bytes, [{ name: 'of queues', points: figure((s) => s.queued_bytes) }, { name: 'of clients', points: figure((s) => s.memory_bytes) }]),
         chart('Store: commit time', time, [{ name: 'mean of a second', points: figure(commitTime) }]),
     ];
-    return { title: 'Overview', element: el('div', { class: 'cards' }, ...charts.map(({ element }) => element)), update: (snapshot) => charts.forEach((each) => each.update(snapshot.time_ms)) };
+    const spans = [[KEPT_MS, '5 minutes'], [HOUR_MS, 'an hour'], [DAY_MS, 'a day']];
+    const choice = el('select', { onchange: () => { chosenSpan = Number(choice.value); show(latest); } }, ...spans.map(([ms, name]) => el('option', { value: ms }, name)));
+    const span = () => chosenSpan ?? ((lastDay?.ten_seconds.values.clients.length ?? 0) >= 6 ? HOUR_MS : KEPT_MS);
+    const old = pastCharts(span);
+    const [liveCards, oldCards] = [live, old].map((charts) => el('div', { class: 'cards' }, ...charts.map(({ element }) => element)));
+    const form = el('form', { class: 'filter' }, el('label', {}, 'The last', choice));
+    const show = (snapshot) => {
+        if (!snapshot) return;
+        nodes.update(snapshot);
+        rows.update(snapshot);
+        last.update();
+        const isLive = span() === KEPT_MS;
+        choice.value = span();
+        liveCards.hidden = !isLive;
+        oldCards.hidden = isLive;
+        (isLive ? live : old).forEach((each) => each.update(snapshot.time_ms));
+    };
+    return { title: 'Overview', element: el('div', {}, rows.element, nodes.element, last.element, form, liveCards, oldCards), update: show };
 }
 
 // Mean time of the commits since the snapshot before; the broker tells the mean since its start.
@@ -379,7 +591,7 @@ function groups() {
     const { element, fill } = table(['Group', 'Topic Filter', 'Policy', 'Members', 'Wanted', 'Backlog', 'Arrive/s', 'Drain time'], [3, 4, 5, 6, 7]);
     const note = el('p', { class: 'note' });
     return { title: 'Share groups', element: el('div', {}, element, note), update({ groups: all, groups_total: total }) {
-        fill(all.map((group) => [link('group', named(group.group), group.group, group.filter), group.filter, group.policy, group.scale.members, number(group.scale.desired), number(group.scale.backlog), number(group.scale.arrivals_per_second), drainTime(group.scale)]));
+        fill(all.map((group) => [link('group', named(group.group), group.group, group.filter), group.filter, group.policy, group.scale.members, wanted(group.scale), number(group.scale.backlog), number(group.scale.arrivals_per_second), drainTime(group.scale)]));
         write(note, total === 0 ? 'There is no share group.' : total > all.length ? `${all.length} of ${number(total)}: those with the longest backlogs, then those with the most messages.` : '');
     } };
 }
@@ -394,7 +606,7 @@ function group(name, filter) {
     const axis = el('span');
     const list = el('ol', { class: 'members', 'aria-label': 'Members' });
     const legend = el('p', { class: 'legend' }, ...PARTS.map(([, text], at) => el('span', {}, el('span', { class: `key p${at}` }), text)), axis);
-    const rows = asTable(['Member', 'State', 'Predicted wait', ...PARTS.map(([, text]) => text), 't_p', 'Share', 'Messages', 'Late', 'In flight', 'Limit', 'Learnt', 'Alone', 'Busy', 'Tries', 'Last try'], () => shown.members.map((member) => [
+    const rows = asTable(['Member', 'State', 'Predicted wait', ...PARTS.map(([, text]) => text), 'Processing time', 'Share', 'Messages', 'Late', 'In flight', 'Limit', 'Learnt', 'Alone', 'Busy', 'Tries', 'Last try'], () => shown.members.map((member) => [
         named(member.client), member.state, time(member.predicted_wait_ms), ...PARTS.map(([part]) => time(member[part])), processing(member), percent(member.share), number(member.messages), time(member.late_ms),
         number(member.in_flight), member.in_flight_maximum === null ? 'none' : number(member.in_flight_maximum), member.service, time(member.alone_ms || null), time(member.busy_ms || null), number(member.tries), time(member.last_try_ms || null)]), [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 16]);
     const facts = terms([['Policy'], ['Backlog'], ['Members'], ['Wanted'], ['Arrive'], ['Complete'], ['Drain time'], ['Shadow'], ['Its difference']]);
@@ -435,13 +647,13 @@ function group(name, filter) {
             bar.title = bar.getAttribute('aria-label');
             const speeds = pasts?.get(member.client) ?? [];
             row.spark.setAttribute('d', lineOf(speeds, at, Math.max(...speeds.map(([, value]) => value), 1e-3)));
-            write(row.querySelector('.spark').firstChild, `t_p ${processing(member)}`);
+            write(row.querySelector('.spark').firstChild, `processing time ${processing(member)}`);
             write(row.querySelector('.share'), `gets ${percent(member.share)}`);
             write(row.button, member.state === 'draining' ? 'Resume' : 'Drain');
         });
         rows.update();
         const { scale, shadow } = value;
-        facts.fill(value.is_ordered ? `${value.policy}, by key` : value.policy, `${number(scale.backlog)} messages`, scale.members, scale.desired === null ? 'unknown' : scale.desired, `${number(scale.arrivals_per_second)}/s`,
+        facts.fill(value.is_ordered ? `${value.policy}, by key` : value.policy, `${number(scale.backlog)} messages`, scale.members, wanted(scale), `${number(scale.arrivals_per_second)}/s`,
             scale.completions_per_second === null ? 'unknown' : `${number(scale.completions_per_second)}/s`, drainTime(scale), shadow ? `${shadow.shadow}, agrees in ${percent(shadow.agreement)} of ${number(shadow.compared)}` : 'none',
             shadow ? `${time(Math.abs(shadow.wait_difference_ms_mean))} ${shadow.wait_difference_ms_mean > 0 ? 'longer' : 'shorter'} wait a message` : '–');
         backlog.update(at);
@@ -472,7 +684,7 @@ const processing = (member) => (member.processing_time_ms === 0 ? 'unknown' : `$
 const SHAPES = ['M-4-4H4V4H-4Z', 'M0-5.5L5 4H-5Z', 'M0-5.5L5.5 0 0 5.5-5.5 0Z', 'M-4.5-1.5H-1.5V-4.5H1.5V-1.5H4.5V1.5H1.5V4.5H-1.5V1.5H-4.5Z', 'M0-4.5A4.5 4.5 0 1 1-.01-4.5Z', 'M0 5.5L5-4H-5Z'];
 
 // Those of one policy follow each other, so that their shapes differ.
-const REASONS = ['least_wait', 'oldest_turn', 'probe', 'only_candidate', 'overtaken', 'best_of_sample', 'key', 'score', 'turn', 'random', 'hash', 'least_in_flight', 'least_response_time'];
+const REASONS = ['least_wait', 'oldest_turn', 'probe', 'only_candidate', 'overtaken', 'best_of_sample', 'key', 'score', 'turn', 'random', 'hash', 'least_in_flight', 'least_response_time', 'trial'];
 
 // Decisions of the last minute: time to the right, members below each other.
 function dotChart() {
@@ -483,7 +695,7 @@ function dotChart() {
     const svg = el('svg', { role: 'group', tabindex: 0, 'aria-label': 'Decisions of the last minute; the arrow keys choose one' }, frame, marks);
     const legend = el('p', { class: 'legend' });
     const detail = el('div', { 'aria-live': 'polite' });
-    const candidates = table(['Candidate', 'State', 'Wait', 'Penalty', 't_p', 'Pending', 'In flight', 'Late'], [2, 3, 4, 5, 6, 7]);
+    const candidates = table(['Candidate', 'State', 'Wait', 'Penalty', 'Processing time', 'Pending', 'In flight', 'Late'], [2, 3, 4, 5, 6, 7]);
     const heading = el('p');
     detail.append(heading, candidates.element);
     candidates.element.hidden = true;
@@ -702,7 +914,7 @@ function trace() {
     return { title: 'Trace', element: el('div', {}, form, note, element), close: stop };
 }
 
-const VIEWS = { '': [overview, 0], groups: [groups, 0], group: [group, 2], clients: [clients, 0], client: [client, 1], slow: [slow, 0], store: [store, 0], retained: [retained, 0], trace: [trace, 0] };
+const VIEWS = { '': [overview, 0], cluster: [cluster, 0], groups: [groups, 0], group: [group, 2], clients: [clients, 0], client: [client, 1], slow: [slow, 0], store: [store, 0], retained: [retained, 0], trace: [trace, 0], events: [eventsView, 0] };
 let view = {};
 let query = null;
 
@@ -712,10 +924,10 @@ function open() {
     let of = [];
     try { of = rest.map(decodeURIComponent); } catch { /* no view of ours has such an address */ }
     view.close?.();
-    view = of.length === parts ? make(...of) : overview();
+    view = isStandby ? cluster() : of.length === parts ? make(...of) : overview();
     MAIN.replaceChildren(el('h2', {}, view.title), ...(view.note ? [el('p', { class: 'soft' }, view.note)] : []), view.element);
     document.title = `${view.title} · Tenbin`;
-    const section = { group: 'groups', client: 'clients' }[name] ?? name;
+    const section = isStandby ? 'cluster' : { group: 'groups', client: 'clients' }[name] ?? name;
     document.querySelectorAll('nav a').forEach((a) => (a.hash.slice(1) === section ? a.setAttribute('aria-current', 'page') : a.removeAttribute('aria-current')));
     if (latest) view.update?.(latest);
     if (query !== (view.query ?? '')) follow(query = view.query ?? '');

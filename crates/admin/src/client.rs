@@ -200,12 +200,6 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-/// A text as one segment of a path: percent-encoded.
-pub fn segment(text: &str) -> String {
-    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
-    text.bytes().map(|byte| if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
-}
-
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

@@ -7,9 +7,9 @@ use serde_json::Value;
 use crate::exposition::Exposition;
 use crate::trace::{TraceFeed, TraceQuery};
 use crate::views::{
-    BanView, ClientDetailView, ClientQuery, ClientView, ConfigCheckView, DrainRequest, DrainView, KickQuery,
-    KickedView, LogRequest, MemberDrainView, Page, PageQuery, PublishRequest, PublishedView, ReceiverView, ReloadView,
-    RemovedView, RetainedQuery, RetainedView, Sample, ScaleView, StatusView, SubscriptionView, TopicQuery,
+    BanView, ClientDetailView, ClientQuery, ClientView, ConfigCheckView, DrainRequest, DrainView, FindingView,
+    KickQuery, KickedView, LogRequest, MemberDrainView, Page, PageQuery, PublishRequest, PublishedView, ReceiverView,
+    ReloadView, RemovedView, RetainedQuery, RetainedView, Sample, ScaleView, StatusView, SubscriptionView, TopicQuery,
 };
 
 /// Result of a request.
@@ -24,7 +24,7 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// Parts of a broker that the admin interface shows and changes.
 ///
 /// Methods return within milliseconds: they run on the thread of the server. Those with a future may take longer, and
-/// [`check_config`](Self::check_config), [`reload`](Self::reload), [`end_drain`](Self::end_drain), [`bans`](Self::bans),
+/// [`check_config`](Self::check_config), [`reload`](Self::reload), [`end_drain`](Self::end_drain),
 /// [`add_ban`](Self::add_ban) and [`remove_ban`](Self::remove_ban), which run on a thread for blocking work.
 pub trait ControlPlane: Send + Sync + 'static {
     /// Checks whether the process works: its threads answer.
@@ -36,11 +36,17 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// Writes all metrics.
     fn metrics(&self, into: &mut Exposition);
 
-    /// Is called every five seconds.
+    /// Is called every two seconds.
     fn tick(&self);
 
     /// Takes a sample for watchers; is called each second while there are any.
     fn sample(&self) -> Sample;
+
+    /// Lists what looks wrong, the most urgent first.
+    fn findings(&self) -> Vec<FindingView>;
+
+    /// Shows the last 24 hours: series of figures, and the last events.
+    fn past(&self) -> Value;
 
     /// Shows the broker as a whole.
     fn status(&self) -> StatusView;
@@ -166,14 +172,48 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// Bans clients, also after a restart if the broker has a data directory.
     ///
     /// # Errors
-    /// The ban is illegal, or cannot be stored. In the second case it is in effect until the broker ends.
+    /// The ban is illegal, or cannot be stored, or is not in the copy of a cluster yet. In the last two cases it is in effect.
     fn add_ban(&self, ban: BanView) -> Answer<BanView>;
 
     /// Ends a ban that was made here.
     ///
     /// # Errors
-    /// There is no such ban, or its end cannot be stored. In the second case the end is in effect until the broker ends.
+    /// There is no such ban, or its end cannot be stored, or is not in the copy of a cluster yet. In the last two cases the
+    /// end is in effect.
     fn remove_ban(&self, number: u64) -> Answer<()>;
+}
+
+/// A node of a cluster, as its admin server shows it. The server is open while the node runs, and has a broker behind it
+/// while the node leads.
+pub trait Node: Send + Sync + 'static {
+    /// The node's present state; `None` = the node does not answer in time.
+    fn view(&self) -> BoxFuture<'_, Option<NodeView>>;
+}
+
+/// State of a node.
+#[derive(Debug, Default)]
+pub struct NodeView {
+    /// All of it, as `tenbin cluster status --json` prints it.
+    pub status: Value,
+    /// Role of the node in a word.
+    pub role: &'static str,
+    /// Whether the node leads.
+    pub is_leader: bool,
+    /// The leader, if the node knows one.
+    pub leader: Option<LeaderView>,
+    /// Checks whether clients should be sent to this node. A leader's broker has more of them.
+    pub checks: Vec<Check>,
+    /// Metrics of the node and of the process.
+    pub metrics: Exposition,
+}
+
+/// The leader of a cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LeaderView {
+    /// Name of the node.
+    pub node: String,
+    /// URL of its admin HTTP, if other machines reach it.
+    pub admin: Option<String>,
 }
 
 /// Result of one check of the broker's health.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use axum::body::Bytes;
 use axum::http::StatusCode;
@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::MissedTickBehavior;
 
-use crate::control::{ControlPlane, Plane};
+use crate::control::ControlPlane;
 use crate::problem::Problem;
+use crate::site::Site;
 use crate::stream::stream;
 use crate::views::Sample;
 
@@ -41,7 +42,7 @@ impl Default for Events {
 
 impl Events {
     /// Makes snapshots while there are watchers.
-    pub(crate) async fn run(&self, plane: &dyn ControlPlane) {
+    pub(crate) async fn run(&self, site: &Site) {
         let mut ticks = tokio::time::interval(EACH);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut before: Option<(Instant, Sample)> = None;
@@ -52,19 +53,30 @@ impl Events {
                 ticks.reset_immediately();
             }
             ticks.tick().await;
-            let (now, sample) = (Instant::now(), plane.sample());
+            let cluster = site.view().await.map(|view| view.status);
+            let Some(sample) = site.broker().map(|(plane, _)| plane.sample()) else {
+                before = None;
+                self.send(&json!({ "time_ms": time_ms(), "state": "standby", "cluster": cluster }));
+                continue;
+            };
+            let now = Instant::now();
             // Rates need two samples.
             let rates = before.as_ref().map(|(at, before)| rates(before, &sample, now.saturating_duration_since(*at)));
             let mut snapshot = sample.figures.clone();
             snapshot["rates"] = rates.unwrap_or(Value::Null);
             snapshot["delivery"] = before.as_ref().map_or(Value::Null, |(_, before)| delivery(before, &sample));
-            self.latest.send_replace(Bytes::from(format!("{HEAD}{snapshot}{END}")));
+            snapshot["cluster"] = cluster.unwrap_or(Value::Null);
+            self.send(&snapshot);
             before = Some((now, sample));
         }
     }
 
+    fn send(&self, snapshot: &Value) {
+        self.latest.send_replace(Bytes::from(format!("{HEAD}{snapshot}{END}")));
+    }
+
     /// Answers a watcher, until it leaves.
-    pub(crate) fn watch(self: &Arc<Self>, plane: Plane, query: EventsQuery) -> Result<Response, Problem> {
+    pub(crate) fn watch(self: &Arc<Self>, site: Site, query: EventsQuery) -> Result<Response, Problem> {
         let group = match (query.group, query.filter) {
             (Some(group), Some(filter)) => Some((group, filter)),
             (None, None) => None,
@@ -81,7 +93,7 @@ impl Events {
             let mut last = 0;
             while snapshots.changed().await.is_ok() {
                 let mut event = snapshots.borrow_and_update().clone();
-                if let Some((name, filter)) = &group {
+                if let (Some((name, filter)), Some((plane, _))) = (&group, site.broker()) {
                     event = with_decisions(&event, &decisions(&*plane, name, filter, &mut last));
                 }
                 // A watcher that does not read holds nothing but its own place.
@@ -92,6 +104,11 @@ impl Events {
         });
         Ok(stream(events))
     }
+}
+
+fn time_ms() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Adds decisions to the event of a snapshot.
@@ -134,7 +151,7 @@ fn delivery(before: &Sample, now: &Sample) -> Value {
 }
 
 /// The value below which a part of all values lie, between the bounds of its count in proportion.
-fn quantile(counts: &[(f64, u64)], part: f64) -> f64 {
+pub fn quantile(counts: &[(f64, u64)], part: f64) -> f64 {
     let rank = part * counts.iter().map(|(_, count)| *count as f64).sum::<f64>();
     let (mut below, mut lower) = (0.0, 0.0);
     for &(bound, count) in counts {

@@ -76,6 +76,15 @@ impl Exposition {
         family.samples.push(Sample { suffix: "_count", labels: shown(labels), value: total as f64 });
     }
 
+    /// Adds the families of `others` that are not there yet.
+    pub(crate) fn add_missing(&mut self, others: Self) {
+        for family in others.families {
+            if !self.families.iter().any(|known| known.name == family.name) {
+                self.families.push(family);
+            }
+        }
+    }
+
     fn family(&mut self, name: &str, kind: Kind, help: &str) -> &mut Family {
         let at = self.families.iter().rposition(|family| family.name == name).unwrap_or_else(|| {
             self.families.push(Family { name: name.to_owned(), kind, help: help.to_owned(), samples: Vec::new() });
@@ -147,6 +156,14 @@ mod tests {
                         # HELP c_seconds Time.\n# TYPE c_seconds histogram\nc_seconds_bucket{q=\"1\",le=\"0.5\"} 2\n\
                         c_seconds_bucket{q=\"1\",le=\"+Inf\"} 3\nc_seconds_sum{q=\"1\"} 4.25\nc_seconds_count{q=\"1\"} 3\n";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn families_that_are_there_stay_as_they_are() {
+        let (mut metrics, mut others) = (sample(), sample());
+        others.add("d", Kind::Gauge, "More.", &[], 1.0);
+        metrics.add_missing(others);
+        assert_eq!(metrics.text(false), format!("{}# HELP d More.\n# TYPE d gauge\nd 1\n", sample().text(false)));
     }
 
     #[test]

@@ -104,7 +104,7 @@ impl Guard {
 
     /// Role for a request; `None` = no token needed.
     fn needed_role(&self, method: &Method, path: &str) -> Option<Role> {
-        let is_probe = matches!(path, "/healthz" | "/readyz");
+        let is_probe = matches!(path, "/healthz" | "/readyz" | "/leaderz");
         match *method {
             // It shows the topics of all clients.
             _ if path == "/api/v1/trace" => Some(Role::Operator),

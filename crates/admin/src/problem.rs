@@ -4,13 +4,15 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-use crate::ControlError;
+use crate::{ControlError, LeaderView};
 
 /// An error for the client.
 #[derive(Debug)]
 pub(crate) struct Problem {
     pub(crate) status: StatusCode,
     pub(crate) detail: String,
+    /// The node that answers such requests.
+    pub(crate) leader: Option<LeaderView>,
 }
 
 #[derive(Serialize)]
@@ -19,11 +21,17 @@ struct Body<'a> {
     title: &'a str,
     status: u16,
     detail: &'a str,
+    /// Name of the leader.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leader: Option<&'a str>,
+    /// URL of its admin HTTP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    admin: Option<&'a str>,
 }
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self { status, detail: detail.into() }
+        Self { status, detail: detail.into(), leader: None }
     }
 
     pub(crate) fn not_found(detail: impl Into<String>) -> Self {
@@ -47,7 +55,15 @@ impl From<ControlError> for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let title = self.status.canonical_reason().unwrap_or("error");
-        let body = Body { r#type: "about:blank", title, status: self.status.as_u16(), detail: &self.detail };
+        let leader = self.leader.as_ref();
+        let body = Body {
+            r#type: "about:blank",
+            title,
+            status: self.status.as_u16(),
+            detail: &self.detail,
+            leader: leader.map(|leader| &leader.node[..]),
+            admin: leader.and_then(|leader| leader.admin.as_deref()),
+        };
         let body = serde_json::to_string(&body).unwrap_or_default();
         let mut response = (self.status, body).into_response();
         let media_type = HeaderValue::from_static("application/problem+json");

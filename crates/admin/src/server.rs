@@ -24,9 +24,10 @@ use tokio::sync::oneshot;
 use crate::events::Events;
 use crate::guard::Guard;
 use crate::places::{Place, Places};
+use crate::site::{BrokerSlot, Site};
 use crate::tokens::Tokens;
 use crate::wire::{Duplex, WriteDeadline};
-use crate::{ControlPlane, client, routes};
+use crate::{ControlPlane, Node, client, routes};
 
 /// Settings of the server.
 #[derive(Debug, Default)]
@@ -151,6 +152,19 @@ impl Drop for Server {
 /// # Errors
 /// The system refuses to start a thread.
 pub fn start(listener: Listener, settings: Settings, plane: Arc<dyn ControlPlane>) -> io::Result<Server> {
+    run(listener, settings, Site::of_broker(plane))
+}
+
+/// Serves a node of a cluster at `listener`, on a new thread. The slot is for the broker that it has while it leads.
+///
+/// # Errors
+/// The system refuses to start a thread.
+pub fn start_node(listener: Listener, settings: Settings, node: Arc<dyn Node>) -> io::Result<(Server, BrokerSlot)> {
+    let (site, slot) = Site::of_node(node);
+    Ok((run(listener, settings, site)?, slot))
+}
+
+fn run(listener: Listener, settings: Settings, site: Site) -> io::Result<Server> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build()?;
     let (stop, stopped) = oneshot::channel();
     let guard = Arc::new(Guard { tokens: settings.tokens, hosts: settings.hosts, is_local: listener.is_local() });
@@ -164,21 +178,23 @@ pub fn start(listener: Listener, settings: Settings, plane: Arc<dyn ControlPlane
     };
     let run = move || {
         runtime.block_on(async {
-            let ticking = Arc::clone(&plane);
+            let ticking = site.clone();
             let ticks = async move {
                 let mut ticks = tokio::time::interval(TICK);
                 ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
                 loop {
                     ticks.tick().await;
-                    ticking.tick();
+                    if let Some((plane, _)) = ticking.broker() {
+                        plane.tick();
+                    }
                 }
             };
             let events = Arc::<Events>::default();
-            let router = routes::router(Arc::clone(&plane), Arc::clone(&events), guard)
-                .layer(DefaultBodyLimit::max(BODY_BYTES_MAX));
+            let router =
+                routes::router(site.clone(), Arc::clone(&events), guard).layer(DefaultBodyLimit::max(BODY_BYTES_MAX));
             tokio::select! {
                 () = accept(socket, router) => {}
-                () = events.run(&*plane) => {}
+                () = events.run(&site) => {}
                 () = ticks => {}
                 _ = stopped => {}
             }
@@ -269,6 +285,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 const SEND_BUFFER_BYTES: usize = 64 << 10;
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
-const TICK: Duration = Duration::from_secs(5);
+/// Findings are on the page within ten seconds of their cause.
+const TICK: Duration = Duration::from_secs(2);
 /// Pause after a failed accept.
 const PAUSE: Duration = Duration::from_millis(100);

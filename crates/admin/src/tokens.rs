@@ -11,6 +11,7 @@ use std::time::SystemTime;
 
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
+use tenbin_kit::digits::{from_hexadecimal, hexadecimal};
 
 /// Rights of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -139,7 +140,7 @@ fn read(file: &Path) -> Result<(Option<SystemTime>, Vec<Hashed>), String> {
         let wrong = |reason: String| format!("{}, line {}: {reason}", file.display(), number + 1);
         let (role, digits) = line.split_once(' ').unwrap_or((line, ""));
         let role = role.parse().map_err(wrong)?;
-        let hash = from_hexadecimal(digits.trim());
+        let hash = from_hexadecimal(digits.trim()).and_then(|bytes| bytes.try_into().ok());
         Ok((role, hash.ok_or_else(|| wrong("needs a role and 64 hexadecimal digits".to_owned()))?))
     });
     Ok((at, hashed.collect::<Result<_, String>>()?))
@@ -147,16 +148,4 @@ fn read(file: &Path) -> Result<(Option<SystemTime>, Vec<Hashed>), String> {
 
 fn hash(token: &str) -> Hash {
     Sha256::digest(token.as_bytes()).into()
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn from_hexadecimal(digits: &str) -> Option<Hash> {
-    if digits.len() != 64 || !digits.is_ascii() {
-        return None;
-    }
-    let bytes = (0..32).map(|at| u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).ok());
-    bytes.collect::<Option<Vec<_>>>()?.try_into().ok()
 }

@@ -314,10 +314,13 @@ pub struct PublishedView {
 /// Figures by which a share group scales.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ScaleView {
-    /// Members that would clear the backlog within 60 s at 80 % of their speed; `None` = no speed is known.
+    /// Members that would clear the backlog within 60 s at 80 % of their speed, and one more for each stalled member;
+    /// `None` = no speed is known, or the group is known for less than 5 s.
     pub desired: Option<u64>,
     /// Connected members.
     pub members: usize,
+    /// Those of them that hold messages and make no progress.
+    pub stalled: usize,
     /// Messages a second that arrive, averaged over 30 s.
     pub arrivals_per_second: f64,
     /// Messages a second that the connected members can complete; `None` = unknown.
@@ -326,6 +329,29 @@ pub struct ScaleView {
     pub backlog: u64,
     /// Seconds until the backlog is gone; `None` = never, or unknown.
     pub drain_seconds: Option<f64>,
+}
+
+/// Something that looks wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FindingView {
+    /// `stalled`, `gone`, `fewer_than_wanted`, `slower`, `refused`, `denied` or `left`.
+    pub kind: &'static str,
+    /// The finding in words.
+    pub text: String,
+    /// What to do.
+    pub advice: String,
+    /// Place in the dashboard, from `#` on.
+    pub link: String,
+    /// Begin, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// Share name.
+    pub group: Option<String>,
+    /// Topic Filter of the share group.
+    pub filter: Option<String>,
+    /// Client Identifier of the member.
+    pub client: Option<String>,
+    /// Key of the configuration.
+    pub key: Option<String>,
 }
 
 /// Result of draining a member.
@@ -413,6 +439,8 @@ pub struct DifferenceView {
 /// Result of a reload.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ReloadView {
+    /// Changed keys that are in effect, with the values before and after.
+    pub taken: Vec<DifferenceView>,
     /// Changed keys that need a restart.
     pub not_taken: Vec<DifferenceView>,
 }

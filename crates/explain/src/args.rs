@@ -8,8 +8,8 @@ use tenbin_client::TopicFilter;
 
 /// Shows to which members a share group gave its last messages, why, and the state of its members.
 ///
-/// With an ACL the user needs a rule that allows "subscribe" for $SYS/share/#. The broker records decisions as
-/// `[explain]` of its configuration says, and publishes them once a second.
+/// Asks the broker's admin HTTP, or with --broker its topics below $SYS/share/ by MQTT. The broker records decisions as
+/// `[explain]` of its configuration says. With an ACL a user of MQTT needs a rule that allows "subscribe" for $SYS/share/#.
 #[derive(Debug, Clone, Args)]
 pub struct ExplainArgs {
     /// Share name of the group, as in $share/NAME/FILTER
@@ -20,11 +20,11 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "FILTER", value_parser = filter)]
     pub(crate) filter: Option<TopicFilter>,
 
-    /// Address of the broker
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:1883")]
-    pub(crate) broker: String,
+    /// Address of the broker for MQTT, instead of its admin HTTP
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) broker: Option<String>,
 
-    /// User Name
+    /// User Name for MQTT
     #[arg(long, value_name = "NAME", requires = "password_file")]
     pub(crate) user: Option<String>,
 
@@ -40,10 +40,35 @@ pub struct ExplainArgs {
     #[arg(long)]
     pub(crate) follow: bool,
 
-    /// Seconds to wait for the broker's reports on the group
+    /// Seconds to wait for the broker's reports on the group by MQTT
     #[arg(long, value_name = "SECONDS", default_value = "5")]
     pub(crate) wait: NonZeroU32,
 }
+
+impl ExplainArgs {
+    /// Whether the reports come by MQTT.
+    pub fn is_by_mqtt(&self) -> bool {
+        self.broker.is_some() || self.user.is_some()
+    }
+
+    /// Share name of the group.
+    pub fn group(&self) -> &str {
+        &self.group
+    }
+
+    /// Filter of the group; `None` = all of that name.
+    pub fn filter(&self) -> Option<&str> {
+        self.filter.as_ref().map(|filter| filter.text().as_str())
+    }
+
+    /// Whether new decisions are printed until stopped.
+    pub fn follows(&self) -> bool {
+        self.follow
+    }
+}
+
+/// Address of a broker, if none is named.
+pub(crate) const BROKER: &str = "127.0.0.1:1883";
 
 /// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -10,7 +10,7 @@ use tenbin_client::{
 };
 use tokio::time::{Instant, timeout_at};
 
-use crate::args::ExplainArgs;
+use crate::args::{BROKER, ExplainArgs};
 use crate::error::ExplainError;
 use crate::reports::Reports;
 
@@ -31,7 +31,7 @@ pub(crate) struct Listener {
 
 impl Listener {
     pub(crate) async fn connect(args: &ExplainArgs) -> Result<Self, ExplainError> {
-        let mut options = ClientOptions::new(args.broker.as_str(), "").reconnect(Reconnect::Never);
+        let mut options = ClientOptions::new(args.broker.as_deref().unwrap_or(BROKER), "").reconnect(Reconnect::Never);
         if let (Some(user), Some(path)) = (&args.user, &args.password_file) {
             let content = fs::read_to_string(path).map_err(|error| ExplainError::PasswordFile(path.clone(), error))?;
             options = options.credentials(user.as_str(), content.lines().next().unwrap_or_default());

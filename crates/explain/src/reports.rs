@@ -59,6 +59,11 @@ pub(crate) struct Member {
     pub(crate) late_ms: f64,
     pub(crate) late_reports: u64,
     pub(crate) redispatches: u64,
+    /// Rejections among its last 20 acknowledgements. Older brokers report neither this nor the next.
+    #[serde(default)]
+    pub(crate) rejected_of_20: u64,
+    #[serde(default)]
+    pub(crate) overdue: u64,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -111,6 +116,17 @@ impl Reports {
         };
         self.raw[place] = serde_json::from_slice(payload)?;
         Ok(report == "decisions" && self.members.is_some())
+    }
+
+    /// Takes in a document of all reports, as [`to_json`](Self::to_json) has it.
+    pub(crate) fn of(document: &Value) -> Result<Self, serde_json::Error> {
+        let mut reports = Self::default();
+        for report in ["members", "shadow", "decisions"] {
+            if !document[report].is_null() {
+                reports.take(report, document[report].to_string().as_bytes())?;
+            }
+        }
+        Ok(reports)
     }
 
     /// All reports as received; `shadow` is null if there is none.

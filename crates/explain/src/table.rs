@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
+use tenbin_kit::printable::printable;
+
 use crate::reports::{Candidate, Decision, Member, Members, Reports, Shadow};
 
-/// Maximum width of lines about members and decisions, in characters, unless a name is longer.
+/// Maximum width of lines, in characters. Longer names go on in the next line.
 const WIDTH: usize = 100;
 /// Indentation of candidates on a new line.
 const INDENT: usize = 28;
@@ -59,19 +61,33 @@ impl Table {
 fn write_head(out: &mut dyn Write, members: &Members) -> io::Result<()> {
     let Members { group, filter, policy, messages, waiting, waiting_ms, members_total, .. } = members;
     let ordered = if members.is_ordered { ", keys in order" } else { "" };
-    write!(
-        out,
+    let mut line = format!(
         "{}, filter {}: {policy}{ordered}; {members_total} members, {messages} messages",
-        plain(group),
-        plain(filter)
-    )?;
+        printable(group),
+        printable(filter)
+    );
     if *waiting > 0 {
-        write!(out, ", {waiting} wait with the group")?;
+        line += &format!(", {waiting} wait with the group");
         if let Some(ms) = waiting_ms {
-            write!(out, " ({} ms of work)", number(*ms))?;
+            line += &format!(" ({} ms of work)", number(*ms));
         }
     }
-    writeln!(out)
+    write_folded(out, &line, 4)
+}
+
+/// Writes a text in lines of at most [`WIDTH`] characters; the later ones are indented.
+fn write_folded(out: &mut dyn Write, text: &str, indent: usize) -> io::Result<()> {
+    let mut rest = text;
+    let mut line_indent = 0;
+    loop {
+        let end = rest.char_indices().nth(WIDTH - line_indent).map_or(rest.len(), |(at, _)| at);
+        writeln!(out, "{:line_indent$}{}", "", &rest[..end])?;
+        rest = &rest[end..];
+        if rest.is_empty() {
+            return Ok(());
+        }
+        line_indent = indent;
+    }
 }
 
 fn write_shadow(out: &mut dyn Write, shadow: &Shadow) -> io::Result<()> {
@@ -107,10 +123,14 @@ fn write_member(out: &mut dyn Write, member: &Member) -> io::Result<()> {
     };
     // An estimate from the other members is marked as such.
     let cost = format!("{}{}", if member.is_speed_known { "" } else { "~" }, number(member.processing_time_ms));
+    let mut name = printable(&member.client);
+    if name.chars().count() > 20 {
+        write_folded(out, &format!("  {name}"), 4)?;
+        name = "".into();
+    }
     writeln!(
         out,
-        "  {:<20} {:<9}{:>10}{:>8.1}{:>9}{:>9}{:>11}{:>9}{:>10}",
-        shortened(&member.client, 20),
+        "  {name:<20} {:<9}{:>10}{:>8.1}{:>9}{:>9}{:>11}{:>9}{:>10}",
         member.state,
         member.messages,
         member.share * 100.0,
@@ -127,6 +147,8 @@ fn write_member(out: &mut dyn Write, member: &Member) -> io::Result<()> {
         (member.late_ms > 0.0).then(|| format!("late by {} ms", number(member.late_ms))),
         (member.late_reports > 0).then(|| format!("late reports: {}", member.late_reports)),
         (member.redispatches > 0).then(|| format!("redispatched: {}", member.redispatches)),
+        (member.rejected_of_20 > 0).then(|| format!("rejected {} of 20", member.rejected_of_20)),
+        (member.overdue > 0).then(|| format!("overdue: {}", member.overdue)),
     ];
     let remarks: Vec<_> = remarks.into_iter().flatten().collect();
     let Some((last, others)) = remarks.split_last() else { return Ok(()) };
@@ -146,44 +168,52 @@ fn learnt(member: &Member) -> Option<String> {
     Some(format!("{service}:{}", [alone, busy, tried].into_iter().flatten().collect::<Vec<_>>().join(",")))
 }
 
-/// Names a member that is too fast to be true.
+/// Names a member that rejects most messages, or is too fast to be true.
 fn write_suspicion(out: &mut dyn Write, member: &Member) -> io::Result<()> {
+    let client = printable(&member.client);
+    if member.state == "suspect" {
+        let rejected = member.rejected_of_20;
+        let text = format!("  suspect: {client} rejected {rejected} of its last 20 messages, so it gets few");
+        write_folded(out, &text, 4)?;
+    }
     let Some(times) = member.times_faster else { return Ok(()) };
-    let client = shortened(&member.client, 20);
-    writeln!(out, "  suspect: {client} seems {times} × faster than the mean, so it gets no more than others")
+    let text = format!("  suspect: {client} seems {times} × faster than the mean, so it gets no more than others");
+    write_folded(out, &text, 4)
 }
 
 fn write_decision(out: &mut dyn Write, decision: &Decision) -> io::Result<()> {
-    let chosen = decision.chosen.as_deref().map_or_else(|| "nobody".to_owned(), |client| shortened(client, 13));
-    let line = format!(
-        "  {:<13}{:<18} {:<14}{:<14}{:>7} ",
-        time(decision.time_ms),
-        shortened(&decision.topic, 18),
-        chosen,
-        decision.reason.replace('_', " "),
-        format!("+{}", decision.unrecorded),
-    );
+    let (topic, time) = (printable(&decision.topic), time(decision.time_ms));
+    let chosen = decision.chosen.as_deref().map_or_else(|| "nobody".into(), printable);
+    let (reason, between) = (decision.reason.replace('_', " "), format!("+{}", decision.unrecorded));
+    let line = if topic.chars().count() <= 18 && chosen.chars().count() <= 13 {
+        format!("  {time:<13}{topic:<18} {chosen:<14}{reason:<14}{between:>7} ")
+    } else {
+        // Long names have lines for themselves.
+        write_folded(out, &format!("  {time:<13}{topic}"), 15)?;
+        write_folded(out, &format!("  {:<13}to {chosen}", ""), 18)?;
+        format!("  {:<13}{reason} {between} ", "")
+    };
     let others = decision.members_total.saturating_sub(decision.candidates.len() as u64);
     let others = (others > 0).then(|| format!("and {others} others"));
     let candidates = decision.candidates.iter().map(|candidate| {
         let Candidate { client, state, predicted_wait_ms, penalty_ms } = candidate;
         let state = if state == "ready" { String::new() } else { format!(" ({state})") };
-        format!("{} {}+{}{state}", shortened(client, 16), number(*predicted_wait_ms), number(*penalty_ms))
+        format!("{} {}+{}{state}", printable(client), number(*predicted_wait_ms), number(*penalty_ms))
     });
     write_wrapped(out, line, candidates.chain(others))
 }
 
-/// Writes a line and its items, with line breaks before [`WIDTH`].
+/// Writes a line and its items, with line breaks before [`WIDTH`]. An item that is too long for a line goes on in the next.
 fn write_wrapped(out: &mut dyn Write, mut line: String, items: impl Iterator<Item = String>) -> io::Result<()> {
     for item in items {
         if line.chars().count() + 1 + item.chars().count() > WIDTH {
-            writeln!(out, "{line}")?;
+            write_folded(out, line.trim_end(), INDENT + 1)?;
             line = " ".repeat(INDENT);
         }
         line.push(' ');
         line.push_str(&item);
     }
-    writeln!(out, "{line}")
+    write_folded(out, &line, INDENT + 1)
 }
 
 /// Formats a time of day.
@@ -201,19 +231,6 @@ fn number(ms: f64) -> String {
     } else {
         format!("{ms:.0}")
     }
-}
-
-/// A name chosen by clients, without control characters, which could move a terminal's cursor.
-fn plain(name: &str) -> String {
-    name.chars().map(|character| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character }).collect()
-}
-
-/// As [`plain`], shortened to at most `most` characters.
-fn shortened(name: &str, most: usize) -> String {
-    if name.chars().count() <= most {
-        return plain(name);
-    }
-    plain(&name.chars().take(most - 1).collect::<String>()) + "…"
 }
 
 #[cfg(test)]
@@ -236,11 +253,12 @@ mod tests {
             "group": "g", "filter": "a/#", "policy": "adaptive", "is_ordered": false, "messages": 10, "waiting": 9, "waiting_ms": 75.0,
             "members_total": 1,
             "members": [{
-                "client": "a very long name of a client", "state": "ready", "weight": 1, "messages": 10, "share": 1.0,
+                "client": "a very long name of a client", "state": "suspect", "weight": 1, "messages": 10, "share": 1.0,
                 "predicted_wait_ms": 0.5, "pending": 1, "in_flight": 2, "in_flight_maximum": 3, "round_trip_ms": 40.0,
                 "service": "single", "alone_ms": 25.0, "busy_ms": 24.5, "tries": 7, "last_try_ms": 31.0,
                 "reported_processing_time_ms": 25.0, "processing_time_ms": 24.0, "is_speed_known": false,
                 "times_faster": 400, "late_ms": 0.0, "late_reports": 3, "redispatches": 4,
+                "rejected_of_20": 13, "overdue": 2,
             }],
         });
         let decisions = numbers.iter().map(|number| decision(*number)).collect::<Vec<_>>();
@@ -261,11 +279,13 @@ mod tests {
         let text = written(|out| Table::default().write(out, &reports(&[1])));
         for words in [
             "g, filter a/#: adaptive; 1 members, 10 messages, 9 wait with the group (75.0 ms of work)",
-            "a very long name of…",
+            "  a very long name of a client\n",
             "    single: alone 25.0 ms, busy 24.5 ms, tried 7 × (last 31.0 ms), way 40.0 ms,",
             "~24.0",
             "2 of 3",
-            "suspect: a very long name of… seems 400 × faster",
+            "redispatched: 4, rejected 13 of 20, overdue: 2",
+            "suspect: a very long name of a client rejected 13 of its last 20",
+            "suspect: a very long name of a client seems 400 × faster",
             "22:13:20.124",
             "least wait",
             "+7",
@@ -276,6 +296,21 @@ mod tests {
         }
         assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
         assert!(!text.contains('\u{1b}'), "a terminal is not told what to do by a topic");
+    }
+
+    #[test]
+    fn long_names_are_whole_in_lines_of_bounded_width() {
+        let [worker, topic] = ["worker-7d9f6c5b8d-abcde-".repeat(10), "plant/line/".repeat(20)];
+        let mut document = reports(&[1]).to_json();
+        document["members"]["members"][0]["client"] = worker.clone().into();
+        document["members"]["group"] = "g".repeat(150).into();
+        let decision = &mut document["decisions"][0];
+        (decision["topic"], decision["chosen"]) = (topic.clone().into(), worker.clone().into());
+        decision["candidates"][0]["client"] = worker.clone().into();
+        let text = written(|out| Table::default().write(out, &Reports::of(&document).unwrap()));
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        let whole: String = text.split_whitespace().collect();
+        assert_eq!((whole.matches(&worker).count(), whole.matches(&topic).count()), (5, 1), "{text}");
     }
 
     #[test]

@@ -1,21 +1,24 @@
 //! `/api/v1/clients`.
 
-use axum::extract::State;
+use axum::Extension;
 
 use super::extract::{Json, Named, Queried, Reply};
 use crate::control::Plane;
 use crate::{ClientDetailView, ClientQuery, ClientView, KickQuery, KickedView, Page, PageQuery, SubscriptionView};
 
-pub(super) async fn list(State(plane): State<Plane>, Queried(query): Queried<ClientQuery>) -> Reply<Page<ClientView>> {
+pub(super) async fn list(
+    Extension(plane): Extension<Plane>,
+    Queried(query): Queried<ClientQuery>,
+) -> Reply<Page<ClientView>> {
     Ok(Json(plane.clients(&query)?))
 }
 
-pub(super) async fn one(State(plane): State<Plane>, Named(id): Named<String>) -> Reply<ClientDetailView> {
+pub(super) async fn one(Extension(plane): Extension<Plane>, Named(id): Named<String>) -> Reply<ClientDetailView> {
     Ok(Json(plane.client(&id).await?))
 }
 
 pub(super) async fn subscriptions(
-    State(plane): State<Plane>,
+    Extension(plane): Extension<Plane>,
     Named(id): Named<String>,
     Queried(page): Queried<PageQuery>,
 ) -> Reply<Page<SubscriptionView>> {
@@ -23,7 +26,7 @@ pub(super) async fn subscriptions(
 }
 
 pub(super) async fn kick(
-    State(plane): State<Plane>,
+    Extension(plane): Extension<Plane>,
     Named(id): Named<String>,
     Queried(query): Queried<KickQuery>,
 ) -> Reply<KickedView> {

@@ -1,6 +1,6 @@
 //! `/api/v1/subscriptions`, `/api/v1/retained` and `/api/v1/publish`.
 
-use axum::extract::State;
+use axum::Extension;
 use axum::http::StatusCode;
 
 use super::extract::{Json, Queried, Reply};
@@ -9,14 +9,14 @@ use crate::problem::Problem;
 use crate::{Page, PublishRequest, PublishedView, ReceiverView, RemovedView, RetainedQuery, RetainedView, TopicQuery};
 
 pub(super) async fn receivers(
-    State(plane): State<Plane>,
+    Extension(plane): Extension<Plane>,
     Queried(query): Queried<TopicQuery>,
 ) -> Reply<Page<ReceiverView>> {
     Ok(Json(plane.receivers(&query)?))
 }
 
 pub(super) async fn retained(
-    State(plane): State<Plane>,
+    Extension(plane): Extension<Plane>,
     Queried(query): Queried<RetainedQuery>,
 ) -> Reply<Page<RetainedView>> {
     Ok(Json(plane.retained(&query)?))
@@ -24,7 +24,7 @@ pub(super) async fn retained(
 
 /// Removes messages; the filter has to be there, so that a slip does not remove all.
 pub(super) async fn remove_retained(
-    State(plane): State<Plane>,
+    Extension(plane): Extension<Plane>,
     Queried(query): Queried<RetainedQuery>,
 ) -> Reply<RemovedView> {
     let missing = || Problem::new(StatusCode::BAD_REQUEST, "filter: needs to be given; # selects all messages");
@@ -32,6 +32,9 @@ pub(super) async fn remove_retained(
     Ok(Json(plane.remove_retained(&filter).await?))
 }
 
-pub(super) async fn publish(State(plane): State<Plane>, Json(request): Json<PublishRequest>) -> Reply<PublishedView> {
+pub(super) async fn publish(
+    Extension(plane): Extension<Plane>,
+    Json(request): Json<PublishRequest>,
+) -> Reply<PublishedView> {
     Ok(Json(plane.publish(request).await?))
 }

@@ -10,29 +10,29 @@ mod watching;
 
 use std::sync::Arc;
 
-use axum::Extension;
-
-use axum::Router;
+use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
-use axum::middleware;
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::{delete, get, post};
+use axum::{Extension, Router};
 
-use crate::control::Plane;
 use crate::dashboard;
 use crate::events::Events;
 use crate::guard::{self, Guard};
 use crate::problem::Problem;
+use crate::site::Site;
 
 /// The description of all routes, which `tests/operation/admin` compares with the answers.
 const OPENAPI: &str = include_str!("openapi.json");
 
 /// All routes.
-pub(crate) fn router(plane: Plane, events: Arc<Events>, guard: Arc<Guard>) -> Router {
+pub(crate) fn router(site: Site, events: Arc<Events>, guard: Arc<Guard>) -> Router {
     let api = Router::new()
-        .route("/openapi.json", get(async || ([(header::CONTENT_TYPE, "application/json")], OPENAPI)))
-        .route("/events", get(watching::events))
         .route("/trace", get(watching::trace))
         .route("/status", get(settings::status))
+        .route("/findings", get(watching::findings))
+        .route("/past", get(watching::past))
         .route("/config", get(settings::config))
         .route("/config/check", post(settings::check_config))
         .route("/config/reload", post(settings::reload))
@@ -53,11 +53,16 @@ pub(crate) fn router(plane: Plane, events: Arc<Events>, guard: Arc<Guard>) -> Ro
         .route(
             "/groups/{name}/{filter}/members/{client}/drain",
             post(groups::drain_member).delete(groups::resume_member),
-        );
+        )
+        .route_layer(middleware::from_fn_with_state(site.clone(), at_leader))
+        .route("/events", get(watching::events))
+        .route("/openapi.json", get(async || ([(header::CONTENT_TYPE, "application/json")], OPENAPI)));
     let files = dashboard::paths().fold(Router::new(), |router, path| router.route(path, get(dashboard::file)));
     files
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
+        .route("/leaderz", get(health::leaderz))
+        .route("/cluster", get(health::cluster))
         .route("/metrics", get(health::metrics))
         .nest("/api/v1", api)
         .fallback(async || Problem::not_found("there is nothing at this path; /api/v1/openapi.json lists all paths"))
@@ -66,5 +71,16 @@ pub(crate) fn router(plane: Plane, events: Arc<Events>, guard: Arc<Guard>) -> Ro
         })
         .layer(Extension(events))
         .layer(middleware::from_fn_with_state(guard, guard::check))
-        .with_state(plane)
+        .with_state(site)
+}
+
+/// Passes a request to the broker. A node that does not lead names the leader instead.
+async fn at_leader(State(site): State<Site>, mut request: Request, next: Next) -> Response {
+    let Some((plane, end)) = site.broker() else { return site.misdirected().await.into_response() };
+    request.extensions_mut().insert(plane);
+    request.extensions_mut().insert(end.clone());
+    match end.unless_ended(next.run(request)).await {
+        Some(response) => response,
+        None => site.misdirected().await.into_response(),
+    }
 }

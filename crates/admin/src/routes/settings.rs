@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
+use axum::Extension;
+use axum::extract::Request;
 use axum::http::StatusCode;
 use serde_json::Value;
 
@@ -13,56 +14,58 @@ use crate::{
     BanView, ConfigCheckView, ControlPlane, DrainRequest, DrainView, LogRequest, Page, ReloadView, StatusView,
 };
 
-pub(super) async fn status(State(plane): State<Plane>) -> Json<StatusView> {
+pub(super) async fn status(Extension(plane): Extension<Plane>) -> Json<StatusView> {
     Json(plane.status())
 }
 
-pub(super) async fn config(State(plane): State<Plane>) -> Json<Value> {
+pub(super) async fn config(Extension(plane): Extension<Plane>) -> Json<Value> {
     Json(plane.config())
 }
 
 /// Checks the file in the body, as text.
-pub(super) async fn check_config(State(plane): State<Plane>, request: Request) -> Reply<ConfigCheckView> {
+pub(super) async fn check_config(Extension(plane): Extension<Plane>, request: Request) -> Reply<ConfigCheckView> {
     let text = body(request, &plane).await?;
     let no_text = |_| Problem::new(StatusCode::BAD_REQUEST, "the body is no UTF-8");
     let text = String::from_utf8(text.to_vec()).map_err(no_text)?;
     Ok(Json(blocking(plane, move |plane| plane.check_config(&text)).await?))
 }
 
-pub(super) async fn reload(State(plane): State<Plane>) -> Reply<ReloadView> {
+pub(super) async fn reload(Extension(plane): Extension<Plane>) -> Reply<ReloadView> {
     Ok(Json(blocking(plane, ControlPlane::reload).await??))
 }
 
 pub(super) async fn set_log_level(
-    State(plane): State<Plane>,
+    Extension(plane): Extension<Plane>,
     Json(request): Json<LogRequest>,
 ) -> Result<StatusCode, Problem> {
     plane.set_log_level(&request)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-pub(super) async fn drain(State(plane): State<Plane>, Json(request): Json<DrainRequest>) -> Reply<DrainView> {
+pub(super) async fn drain(Extension(plane): Extension<Plane>, Json(request): Json<DrainRequest>) -> Reply<DrainView> {
     Ok(Json(plane.drain(request)?))
 }
 
-pub(super) async fn end_drain(State(plane): State<Plane>) -> Result<StatusCode, Problem> {
+pub(super) async fn end_drain(Extension(plane): Extension<Plane>) -> Result<StatusCode, Problem> {
     blocking(plane, ControlPlane::end_drain).await??;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Lists bans. A change keeps them while it waits for the disk.
-pub(super) async fn bans(State(plane): State<Plane>) -> Reply<Page<BanView>> {
-    Ok(Json(Page { items: blocking(plane, ControlPlane::bans).await?, cursor: None }))
+pub(super) async fn bans(Extension(plane): Extension<Plane>) -> Json<Page<BanView>> {
+    Json(Page { items: plane.bans(), cursor: None })
 }
 
 pub(super) async fn add_ban(
-    State(plane): State<Plane>,
+    Extension(plane): Extension<Plane>,
     Json(ban): Json<BanView>,
 ) -> Result<(StatusCode, Json<BanView>), Problem> {
     Ok((StatusCode::CREATED, Json(blocking(plane, move |plane| plane.add_ban(ban)).await??)))
 }
 
-pub(super) async fn remove_ban(State(plane): State<Plane>, Named(number): Named<u64>) -> Result<StatusCode, Problem> {
+pub(super) async fn remove_ban(
+    Extension(plane): Extension<Plane>,
+    Named(number): Named<u64>,
+) -> Result<StatusCode, Problem> {
     blocking(plane, move |plane| plane.remove_ban(number)).await??;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,4 +1,5 @@
-//! `/api/v1/events` and `/api/v1/trace`: server-sent events. Without a reader they cost nothing.
+//! `/api/v1/events` and `/api/v1/trace`: server-sent events. Without a reader they cost nothing. `/api/v1/findings` and
+//! `/api/v1/past`: problems, and the series of the last day.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -8,34 +9,45 @@ use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::extract::Queried;
+use super::extract::{Json, Queried, Reply};
 use crate::control::Plane;
 use crate::events::{Events, EventsQuery};
 use crate::problem::Problem;
+use crate::site::{BrokerEnd, Site};
 use crate::stream::stream;
 use crate::trace::{TraceEvent, TraceFeed, TraceQuery};
+use crate::{FindingView, Page};
 
 /// Handler of `/api/v1/events`.
 pub(super) async fn events(
-    State(plane): State<Plane>,
+    State(site): State<Site>,
     Extension(events): Extension<Arc<Events>>,
     Queried(query): Queried<EventsQuery>,
 ) -> Result<Response, Problem> {
-    events.watch(plane, query)
+    events.watch(site, query)
+}
+
+pub(super) async fn findings(Extension(plane): Extension<Plane>) -> Reply<Page<FindingView>> {
+    Ok(Json(Page { items: plane.findings(), cursor: None }))
+}
+
+pub(super) async fn past(Extension(plane): Extension<Plane>) -> Reply<Value> {
+    Ok(Json(plane.past()))
 }
 
 /// Handler of `/api/v1/trace`.
 pub(super) async fn trace(
-    State(plane): State<Plane>,
+    Extension(plane): Extension<Plane>,
+    Extension(end): Extension<BrokerEnd>,
     Queried(query): Queried<TraceQuery>,
 ) -> Result<Response, Problem> {
     let begun = json!({ "client": query.client, "topic": query.topic });
     let TraceFeed(mut next) = plane.trace(query).await?;
     let (sender, events) = mpsc::channel(EVENTS_MAX);
-    tokio::spawn(async move {
+    let read = async move {
         let mut text = format!("event: begun\ndata: {begun}\n\n");
         loop {
             // A reader that does not read holds nothing but its own place.
@@ -55,7 +67,8 @@ pub(super) async fn trace(
                 () = tokio::time::sleep(SILENCE) => ": nothing\n\n".to_owned(),
             };
         }
-    });
+    };
+    tokio::spawn(end.unless_ended(read));
     Ok(stream(events))
 }
 
