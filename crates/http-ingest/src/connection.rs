@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,17 +12,17 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout_at};
 
 use crate::answer::{self, Answer, Refusal};
 use crate::credentials::Credentials;
 use crate::mqtt::Mqtt;
-use crate::patience::Patience;
 use crate::places::Place;
 use crate::request::Asked;
 use crate::upstream::Upstream;
+use crate::write_deadline::WriteDeadline;
 use crate::{Settings, body};
 
 /// Largest head of a request, in bytes.
@@ -34,9 +35,10 @@ struct Connection {
     mqtt: Mutex<Mqtt>,
 }
 
-/// Serves a connection until its end, or until the server stops and its request is answered.
-pub(crate) async fn serve(
-    stream: TcpStream,
+/// Serves a connection until its end, or until the server stops and its request is answered. `first` returns the stream once
+/// it can be read.
+pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send>(
+    first: impl Future<Output = io::Result<S>>,
     peer: SocketAddr,
     place: Arc<Place>,
     settings: Arc<Settings>,
@@ -46,11 +48,11 @@ pub(crate) async fn serve(
     let evicted = place.evicted();
     let served = async {
         // A silent connection has neither buffers nor the memory of their future.
-        let is_readable = tokio::select! {
-            readable = tokio::time::timeout(settings.request_time, stream.readable()) => matches!(readable, Ok(Ok(()))),
-            _ = stopped.changed() => false,
+        let readable = tokio::select! {
+            readable = tokio::time::timeout(settings.request_time, first) => readable.map_err(io::Error::from).flatten(),
+            _ = stopped.changed() => return,
         };
-        if is_readable {
+        if let Ok(stream) = readable {
             let connection = Connection { settings, place, mqtt: Mutex::new(Mqtt::new(upstream, peer)) };
             Box::pin(serve_requests(stream, peer, Arc::new(connection), stopped)).await;
         }
@@ -62,7 +64,7 @@ pub(crate) async fn serve(
 }
 
 async fn serve_requests(
-    stream: TcpStream,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send,
     peer: SocketAddr,
     connection: Arc<Connection>,
     mut stopped: watch::Receiver<()>,
@@ -80,7 +82,7 @@ async fn serve_requests(
             .header_read_timeout(time)
             .max_buf_size(HEAD_BYTES_MAX)
             .half_close(true)
-            .serve_connection(TokioIo::new(Patience::new(stream, time)), service)
+            .serve_connection(TokioIo::new(WriteDeadline::new(stream, time)), service)
     );
     let ended = tokio::select! {
         ended = &mut served => ended,

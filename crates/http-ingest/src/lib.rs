@@ -24,12 +24,12 @@ mod body;
 mod connection;
 mod credentials;
 mod mqtt;
-mod patience;
 mod places;
 mod request;
 mod server;
 mod settings;
 mod upstream;
+mod write_deadline;
 
 pub use server::Server;
 pub use settings::Settings;

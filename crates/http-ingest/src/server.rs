@@ -8,7 +8,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -25,6 +27,8 @@ pub struct Server {
     /// Dropping it ends the threads.
     end: Option<watch::Sender<()>>,
     threads: Vec<JoinHandle<()>>,
+    runtimes: Vec<Handle>,
+    serving: Serving,
 }
 
 /// Time for requests in progress when the server finishes.
@@ -34,8 +38,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Bytes that the system keeps for a peer that does not read, so that it is found soon.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
 
-/// Accepts and serves on one thread.
-struct Thread {
+/// Serves connections.
+#[derive(Clone)]
+struct Serving {
     settings: Arc<Settings>,
     places: Arc<Places>,
     upstream: Upstream,
@@ -54,17 +59,19 @@ impl Server {
         let (end, ended) = watch::channel(());
         let (serves, served) = mpsc::channel(1);
         let places = Arc::new(Places::new(settings.clone()));
-        let (count, settings) = (settings.threads.max(1), Arc::new(settings));
+        let count = settings.threads.max(1);
         let served = Mutex::new(served);
-        let mut server = Self { address, stop, served, end: Some(end), threads: Vec::with_capacity(count) };
+        let serving = Serving { settings: Arc::new(settings), places, upstream, stopped };
+        let (threads, runtimes) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        let mut server = Self { address, stop, served, end: Some(end), threads, runtimes, serving };
         for number in 0..count {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let socket = {
                 let _inside = runtime.enter();
                 TcpListener::from_std(socket.try_clone()?)?
             };
-            let (places, upstream) = (Arc::clone(&places), upstream.clone());
-            let thread = Thread { settings: Arc::clone(&settings), places, upstream, stopped: stopped.clone() };
+            server.runtimes.push(runtime.handle().clone());
+            let thread = server.serving.clone();
             let (serves, mut ended) = (serves.clone(), ended.clone());
             let main = move || {
                 runtime.block_on(async {
@@ -90,6 +97,19 @@ impl Server {
         self.address
     }
 
+    /// Serves the stream of a client at `peer` that another program has accepted, and returns at once.
+    pub fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: SocketAddr) {
+        let runtime = &self.runtimes[usize::from(peer.port()) % self.runtimes.len()];
+        let Serving { settings, places, upstream, stopped } = self.serving.clone();
+        match places.take(peer.ip()) {
+            Ok(place) => {
+                let first = std::future::ready(Ok(stream));
+                runtime.spawn(connection::serve(first, peer, place, settings, upstream, stopped));
+            }
+            Err(full) => tracing::debug!(%peer, ?full, "no place for another HTTP connection"),
+        }
+    }
+
     /// Stops accepting connections, and waits at most 3 s for the answers to requests in progress. The threads go on.
     pub async fn finish(&self) {
         self.stop.send_replace(());
@@ -113,7 +133,7 @@ impl fmt::Debug for Server {
     }
 }
 
-impl Thread {
+impl Serving {
     /// Accepts connections until the server stops, and waits for their end.
     async fn run(mut self, socket: TcpListener) {
         let mut connections = JoinSet::new();
@@ -141,7 +161,8 @@ impl Thread {
         match self.places.take(peer.ip()) {
             Ok(place) => {
                 let (settings, upstream) = (Arc::clone(&self.settings), self.upstream.clone());
-                connections.spawn(connection::serve(stream, peer, place, settings, upstream, self.stopped.clone()));
+                let first = async { stream.readable().await.map(|()| stream) };
+                connections.spawn(connection::serve(first, peer, place, settings, upstream, self.stopped.clone()));
             }
             Err(full) => {
                 tracing::debug!(%peer, ?full, "no place for another HTTP connection");

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use dimpl::PskResolver;
 use tenbin_codec::Secret;
+use tenbin_kit::digits::from_hexadecimal;
 
 use crate::SetupError;
 
@@ -105,8 +106,8 @@ fn keys_of(path: &Path) -> Result<HashMap<String, Secret<Vec<u8>>>, SetupError> 
             continue;
         }
         let (identity, digits) = line.rsplit_once(':').ok_or_else(|| wrong("is not IDENTITY:KEY"))?;
-        let key =
-            bytes_of(digits).ok_or_else(|| wrong("the key has other characters than pairs of hexadecimal digits"))?;
+        let key = from_hexadecimal(digits)
+            .ok_or_else(|| wrong("the key has other characters than pairs of hexadecimal digits"))?;
         if key.len() < KEY_BYTES_MINIMUM {
             return Err(wrong("the key has less than 32 hexadecimal digits"));
         }
@@ -115,16 +116,6 @@ fn keys_of(path: &Path) -> Result<HashMap<String, Secret<Vec<u8>>>, SetupError> 
         }
     }
     if keys.is_empty() { Err(SetupError::new(path, "has no key")) } else { Ok(keys) }
-}
-
-fn bytes_of(digits: &str) -> Option<Vec<u8>> {
-    let digits = digits.as_bytes();
-    let value = |digit: u8| char::from(digit).to_digit(16);
-    let pairs = digits.chunks(2).map(|pair| match pair {
-        &[high, low] => u8::try_from(value(high)? * 16 + value(low)?).ok(),
-        _ => None,
-    });
-    pairs.collect()
 }
 
 #[cfg(test)]

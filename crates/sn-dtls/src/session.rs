@@ -2,6 +2,7 @@ use std::time::{Duration, Instant};
 
 use dimpl::{Dtls, Output as Event};
 use ring::digest::{SHA256, digest};
+use tenbin_kit::digits::hexadecimal;
 
 use crate::SessionError;
 use crate::certificates::{self, Judge};
@@ -193,10 +194,7 @@ impl Identity {
     pub fn key(&self) -> String {
         match self {
             Self::PreSharedKey(identity) => format!("p{identity}"),
-            Self::Certificate(certificate) => {
-                let digest = digest(&SHA256, certificate);
-                digest.as_ref().iter().fold("c".to_owned(), |text, byte| text + &format!("{byte:02x}"))
-            }
+            Self::Certificate(certificate) => format!("c{}", hexadecimal(digest(&SHA256, certificate).as_ref())),
         }
     }
 

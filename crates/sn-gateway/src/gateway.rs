@@ -6,6 +6,8 @@ use std::sync::atomic::AtomicUsize;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::config::{Config, ConfigError};
@@ -14,8 +16,9 @@ use crate::discovery::{self, Discovery};
 use crate::dtls::{self, Dtls};
 use crate::limits::Limits;
 use crate::owners::Owners;
+use crate::relay;
 use crate::shared::{Health, Shared};
-use crate::state::{StateError, States};
+use crate::state::{StateCopy, StateError, States};
 use crate::thread::Thread;
 use crate::udp::{self, Socket};
 use crate::upstream::Upstream;
@@ -27,6 +30,8 @@ pub struct Gateway {
     counters: Vec<Arc<Counters>>,
     stop: watch::Sender<bool>,
     threads: Vec<JoinHandle<()>>,
+    /// Runtime of the first thread.
+    first: Option<Handle>,
 }
 
 /// Why a gateway did not start.
@@ -65,6 +70,18 @@ impl Gateway {
     /// # Errors
     /// The configuration is illegal, or a socket, directory or thread cannot be had.
     pub fn start(config: Config, upstream: Upstream) -> Result<Self, StartError> {
+        Self::start_copied(config, upstream, None)
+    }
+
+    /// As [`start`](Self::start); `copy` learns of each write to the file of states.
+    ///
+    /// # Errors
+    /// As of [`start`](Self::start).
+    pub fn start_copied(
+        config: Config,
+        upstream: Upstream,
+        copy: Option<Arc<dyn StateCopy>>,
+    ) -> Result<Self, StartError> {
         config.check()?;
         let (listener, now) = (config.listener.clone(), Instant::now());
         let gateway = tenbin_sn::Gateway::new(config.settings()?, config.predefined()?)
@@ -72,7 +89,7 @@ impl Gateway {
             .with_first_topic_id(any_topic_id());
         let directory = (!config.state.as_os_str().is_empty()).then_some(config.state.as_path());
         let expiry = Duration::from_secs(listener.session_expiry_seconds.into());
-        let states = States::open(directory, listener.clients_maximum, expiry, &gateway, now)?;
+        let states = States::open(directory, copy, listener.clients_maximum, expiry, &gateway, now)?;
         let threads = listener.threads;
         let shared = Arc::new(Shared {
             gateway: Arc::new(gateway),
@@ -84,6 +101,7 @@ impl Gateway {
             clients: AtomicUsize::new(0),
             owners: Owners::new(threads),
             inboxes: (0..threads).map(|_| Arc::default()).collect(),
+            relays: Arc::default(),
             health: Health::default(),
             config,
         });
@@ -91,7 +109,8 @@ impl Gateway {
             |error| StartError::Multicast { group: listener.multicast.unwrap_or(listener.address), error };
         let mut discovery = Discovery::open(&listener).map_err(in_multicast)?;
         let (stop, stopped) = watch::channel(false);
-        let mut started = Self { address: listener.address, shared, counters: Vec::new(), stop, threads: Vec::new() };
+        let (counters, first) = (Vec::new(), None);
+        let mut started = Self { address: listener.address, shared, counters, stop, threads: Vec::new(), first };
         for number in 0..threads {
             let counters = Arc::new(Counters::default());
             let failed = |error| StartError::Listen { address: listener.address, error };
@@ -104,8 +123,9 @@ impl Gateway {
             let socket = {
                 let _context = runtime.enter();
                 let dtls = Dtls::of(&listener, &counters)?;
-                Socket::new(socket, dtls, Arc::clone(&counters)).map_err(failed)?
+                Socket::new(socket, dtls, Arc::clone(&counters), Arc::clone(&started.shared.relays)).map_err(failed)?
             };
+            started.first.get_or_insert_with(|| runtime.handle().clone());
             let (discovery, shared_socket) = (discovery.take(), socket.shared());
             let thread = Thread::new(Arc::clone(&started.shared), number, Arc::clone(&counters), socket);
             let stopped = stopped.clone();
@@ -136,6 +156,14 @@ impl Gateway {
     /// the log.
     pub fn reload_keys(&self) {
         self.shared.keys_version.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Serves a stream of a [`RelaySocket`](crate::RelaySocket): its clients are those of this gateway. Returns at once. The
+    /// stream closes with the gateway.
+    pub fn serve_relay(&self, stream: impl AsyncRead + AsyncWrite + Send + 'static) {
+        let (Some(first), Some(counters)) = (&self.first, self.counters.first()) else { return };
+        let (shared, counters) = (Arc::clone(&self.shared), Arc::clone(counters));
+        first.spawn(async move { relay::serve(&shared.relays, &shared.inboxes, &counters, stream).await });
     }
 
     /// Sends DISCONNECT to all clients and stops. Sessions without Clean Session stay.

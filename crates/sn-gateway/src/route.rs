@@ -4,6 +4,14 @@ use std::net::{IpAddr, SocketAddr};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Route {
     pub(crate) to: SocketAddr,
+    pub(crate) via: Via,
+}
+
+/// The socket that a client uses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Via {
     /// The local address that the client sends to; `None` = the only one.
-    pub(crate) from: Option<IpAddr>,
+    pub(crate) local: Option<IpAddr>,
+    /// Number of the relay that has the socket; `None` = this gateway.
+    pub(crate) relay: Option<u32>,
 }

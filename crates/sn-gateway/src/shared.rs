@@ -11,6 +11,7 @@ use crate::dtls::Identity;
 use crate::limits::Limits;
 use crate::owners::Owners;
 use crate::peers::Inbox;
+use crate::relay::Relays;
 use crate::state::States;
 use crate::upstream::Upstream;
 
@@ -30,6 +31,7 @@ pub(crate) struct Shared {
     pub(crate) owners: Owners,
     /// Inboxes by number of the thread.
     pub(crate) inboxes: Box<[Arc<Inbox>]>,
+    pub(crate) relays: Arc<Relays>,
     pub(crate) health: Health,
 }
 

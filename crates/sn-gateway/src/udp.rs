@@ -17,7 +17,8 @@ use crate::config::Listener;
 use crate::counters::{Counters, count};
 use crate::dtls::{Dtls, Identity};
 use crate::limits::Limits;
-use crate::route::Route;
+use crate::relay::Relays;
+use crate::route::{Route, Via};
 
 /// A UDP socket, and the datagrams that it has not taken.
 pub(crate) struct Socket {
@@ -26,6 +27,7 @@ pub(crate) struct Socket {
     /// Several addresses of this host reach the socket: answers have to leave from the one that the client knows.
     is_at_any_address: bool,
     counters: Arc<Counters>,
+    relays: Arc<Relays>,
     /// Datagrams that the kernel had no room for.
     unsent: VecDeque<(Route, Box<[u8]>)>,
     sent: usize,
@@ -73,6 +75,7 @@ impl Socket {
         socket: std::net::UdpSocket,
         dtls: Option<Box<Dtls>>,
         counters: Arc<Counters>,
+        relays: Arc<Relays>,
     ) -> io::Result<Self> {
         let state = UdpSocketState::new((&socket).into())?;
         // QUIC forbids fragments, and finds the size of packets itself. Here it is the kernel's work again.
@@ -83,7 +86,7 @@ impl Socket {
         }
         let is_at_any_address = address.ip().is_unspecified();
         let inner = Arc::new(UdpSocket::from_std(socket)?);
-        Ok(Self { inner, state, is_at_any_address, counters, unsent: VecDeque::new(), sent: 0, dtls })
+        Ok(Self { inner, state, is_at_any_address, counters, relays, unsent: VecDeque::new(), sent: 0, dtls })
     }
 
     /// The socket, for other senders.
@@ -176,6 +179,13 @@ impl Socket {
 
     /// Sends a datagram, or keeps it until there is room.
     fn put(&mut self, datagram: &[u8], route: Route) {
+        if let Some(relay) = route.via.relay {
+            match self.relays.send(relay, datagram, route) {
+                true => self.sent += 1,
+                false => count(&self.counters.datagrams_unsent, 1),
+            }
+            return;
+        }
         if self.unsent.is_empty() {
             match self.try_send(datagram, route) {
                 Ok(()) => return self.sent += 1,
@@ -206,8 +216,16 @@ impl Socket {
         Poll::Ready(())
     }
 
+    /// Sends a datagram once there is room. One that the system refuses is lost.
+    pub(crate) async fn send_in_time(&self, datagram: &[u8], route: Route) {
+        while let Err(error) = self.try_send(datagram, route)
+            && error.kind() == io::ErrorKind::WouldBlock
+            && self.inner.writable().await.is_ok()
+        {}
+    }
+
     fn try_send(&self, datagram: &[u8], route: Route) -> io::Result<()> {
-        let Some(from) = route.from.filter(|_| self.is_at_any_address) else {
+        let Some(from) = route.via.local.filter(|_| self.is_at_any_address) else {
             return self.inner.try_send_to(datagram, route.to).map(drop);
         };
         let transmit =
@@ -240,7 +258,7 @@ impl Batch {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], Route)> {
         let slots = self.memory.chunks(SLOT_BYTES).zip(&self.metas).take(self.received);
         slots.flat_map(|(slot, meta)| {
-            let route = Route { to: meta.addr, from: meta.dst_ip };
+            let route = Route { to: meta.addr, via: Via { local: meta.dst_ip, relay: None } };
             let joined = &slot[..meta.len.min(slot.len())];
             // An empty datagram is one, too.
             let empty = joined.is_empty().then_some(joined);

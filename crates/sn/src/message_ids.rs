@@ -57,13 +57,13 @@ pub(crate) struct Exchange {
     pub(crate) id: MessageId,
     /// Content of the client's message.
     fingerprint: u64,
-    pub(crate) step: Step,
+    pub(crate) step: ExchangeStep,
     begun: Instant,
 }
 
 /// Progress of an exchange.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum ExchangeStep {
     /// QoS 1: the broker has the PUBLISH. Holds its topic field.
     AwaitPubAck(u16),
     /// QoS 2: the broker has the PUBLISH. Holds its topic field.
@@ -131,7 +131,7 @@ pub(crate) enum Begin {
     Received,
     /// The same message was answered, and the client repeats it `[SN-DUPLICATE-2]`.
     Answered(Answer),
-    /// A QoS 2 message equal to the last one with its MsgId, a moment after its end: [`Step::Doubtful`]. Holds the time
+    /// A QoS 2 message equal to the last one with its MsgId, a moment after its end: [`ExchangeStep::Doubtful`]. Holds the time
     /// of its PUBREC.
     Doubtful(Instant),
     /// Another message is under way with this id.
@@ -166,11 +166,11 @@ impl Exchanges {
             let entry = &self.entries[at];
             let is_same = entry.fingerprint == fingerprint;
             match entry.step {
-                Step::Done(answer) if is_same && is_repeated && entry.begun + retry_time > now => {
+                ExchangeStep::Done(answer) if is_same && is_repeated && entry.begun + retry_time > now => {
                     return Begin::Answered(answer);
                 }
                 // A copy at QoS 1 may be published, and one at QoS 2 must not. [SN-DUPLICATE-3]
-                Step::Done(Answer::PubComp) if is_same && entry.begun + COPY_TIME > now => {
+                ExchangeStep::Done(Answer::PubComp) if is_same && entry.begun + COPY_TIME > now => {
                     if self.published.is_long() {
                         return Begin::Answered(Answer::PubComp);
                     }
@@ -178,11 +178,11 @@ impl Exchanges {
                     self.entries.remove(at);
                     return Begin::Doubtful(answer_at);
                 }
-                Step::Done(_) => drop(self.entries.remove(at)),
-                Step::Doubtful(_) if !is_same => drop(self.entries.remove(at)),
+                ExchangeStep::Done(_) => drop(self.entries.remove(at)),
+                ExchangeStep::Doubtful(_) if !is_same => drop(self.entries.remove(at)),
                 _ if !is_same => return Begin::InUse,
-                Step::AwaitPubRel => return Begin::Received,
-                Step::Doubtful(ref message) if message.answer_at.is_none() => return Begin::Received,
+                ExchangeStep::AwaitPubRel => return Begin::Received,
+                ExchangeStep::Doubtful(ref message) if message.answer_at.is_none() => return Begin::Received,
                 _ => return Begin::UnderWay,
             }
         }
@@ -191,7 +191,7 @@ impl Exchanges {
         }
         // A client that never releases a message has forgotten it. If it does later, the broker still knows the id.
         let is_forgotten =
-            |entry: &Exchange| matches!(entry.step, Step::AwaitPubRel) && entry.begun + retry_time <= now;
+            |entry: &Exchange| matches!(entry.step, ExchangeStep::AwaitPubRel) && entry.begun + retry_time <= now;
         match self.entries.iter().position(is_forgotten) {
             Some(at) => {
                 self.entries.remove(at);
@@ -202,7 +202,7 @@ impl Exchanges {
     }
 
     /// Notes a new message that was passed on.
-    pub(crate) fn begin(&mut self, id: MessageId, fingerprint: u64, step: Step, now: Instant) {
+    pub(crate) fn begin(&mut self, id: MessageId, fingerprint: u64, step: ExchangeStep, now: Instant) {
         if self.entries.len() - self.under_way() >= ANSWERS_KEPT {
             // A doubtful message may be a new one, and goes last.
             let done = self.entries.iter().position(Exchange::is_done);
@@ -210,7 +210,7 @@ impl Exchanges {
                 self.entries.remove(oldest);
             }
         }
-        if matches!(step, Step::AwaitPubAck(_) | Step::AwaitPubRec(_) | Step::Doubtful(_)) {
+        if matches!(step, ExchangeStep::AwaitPubAck(_) | ExchangeStep::AwaitPubRec(_) | ExchangeStep::Doubtful(_)) {
             self.published.note(id);
         }
         self.entries.push_back(Exchange { id, fingerprint, step, begun: now });
@@ -225,8 +225,8 @@ impl Exchanges {
     /// Whether a PUBREL belongs to a message that is released already. Others may follow.
     pub(crate) fn is_released_again(&mut self, id: MessageId, now: Instant) -> bool {
         match self.get(id) {
-            Some(Exchange { step: Step::Done(Answer::PubComp), begun, .. }) => *begun = now,
-            Some(Exchange { step: Step::Doubtful(message), .. }) if message.answer_at.is_some() => {
+            Some(Exchange { step: ExchangeStep::Done(Answer::PubComp), begun, .. }) => *begun = now,
+            Some(Exchange { step: ExchangeStep::Doubtful(message), .. }) if message.answer_at.is_some() => {
                 message.answer_at = Some(now + RELEASE_TIME);
             }
             _ => return false,
@@ -242,7 +242,7 @@ impl Exchanges {
     /// Returns a doubtful message whose PUBREC is due, and counts it as answered.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<MessageId> {
         let due = self.entries.iter_mut().find(|entry| entry.step.answer_at().is_some_and(|at| at <= now))?;
-        if let Step::Doubtful(message) = &mut due.step {
+        if let ExchangeStep::Doubtful(message) = &mut due.step {
             message.answer_at = None;
         }
         Some(due.id)
@@ -250,7 +250,7 @@ impl Exchanges {
 
     /// Forgets the answers to SUBSCRIBE: a copy that comes behind an UNSUBSCRIBE is a new one.
     pub(crate) fn forget_subacks(&mut self) {
-        self.entries.retain(|entry| !matches!(entry.step, Step::Done(Answer::SubAck { .. })));
+        self.entries.retain(|entry| !matches!(entry.step, ExchangeStep::Done(Answer::SubAck { .. })));
     }
 
     /// Forgets an exchange, whose message may come again as a new one.
@@ -260,12 +260,12 @@ impl Exchanges {
 
     /// Whether the broker owes no answer, so that the upstream may be replaced.
     pub(crate) fn broker_owes_nothing(&self) -> bool {
-        self.entries.iter().all(|entry| !entry.is_open() || matches!(entry.step, Step::AwaitPubRel))
+        self.entries.iter().all(|entry| !entry.is_open() || matches!(entry.step, ExchangeStep::AwaitPubRel))
     }
 
     /// Whether the broker owes the answer to a SUBSCRIBE.
     pub(crate) fn await_suback(&self) -> bool {
-        self.entries.iter().any(|entry| matches!(entry.step, Step::AwaitSubAck(_)))
+        self.entries.iter().any(|entry| matches!(entry.step, ExchangeStep::AwaitSubAck(_)))
     }
 
     /// Exchanges that the broker has begun, and not ended.
@@ -274,7 +274,7 @@ impl Exchanges {
     }
 }
 
-impl Step {
+impl ExchangeStep {
     fn answer_at(&self) -> Option<Instant> {
         match self {
             Self::Doubtful(message) => message.answer_at,
@@ -285,16 +285,16 @@ impl Step {
 
 impl Exchange {
     fn is_done(&self) -> bool {
-        matches!(self.step, Step::Done(_))
+        matches!(self.step, ExchangeStep::Done(_))
     }
 
     fn is_open(&self) -> bool {
-        !matches!(self.step, Step::Done(_) | Step::Doubtful(_))
+        !matches!(self.step, ExchangeStep::Done(_) | ExchangeStep::Doubtful(_))
     }
 
     /// Ends the exchange. The time of the answer counts, not the time of the message.
     pub(crate) fn finish(&mut self, answer: Answer, now: Instant) {
-        self.step = Step::Done(answer);
+        self.step = ExchangeStep::Done(answer);
         self.begun = now;
     }
 }
@@ -324,7 +324,7 @@ mod tests {
         let look = |exchanges: &mut Exchanges, number: u16, now| exchanges.look_up(id(number), 7, true, 2, RETRY, now);
         for number in 1..=20 {
             assert_eq!(look(&mut exchanges, number, now), Begin::New);
-            exchanges.begin(id(number), 7, Step::AwaitPubAck(1), now);
+            exchanges.begin(id(number), 7, ExchangeStep::AwaitPubAck(1), now);
             assert_eq!(look(&mut exchanges, number, now), Begin::UnderWay);
             assert_eq!(exchanges.look_up(id(number), 8, true, 2, RETRY, now), Begin::InUse);
             exchanges.get(id(number)).expect("begun").finish(Answer::PubAck(number), now);
@@ -346,12 +346,12 @@ mod tests {
         let mut exchanges = Exchanges::default();
         let topic = TopicName::try_from("a").expect("a name");
         let doubtful = Doubtful { answer_at: None, field: 1, topic, retain: false, data: Bytes::new() };
-        exchanges.begin(id(1), 7, Step::Doubtful(Box::new(doubtful)), now);
+        exchanges.begin(id(1), 7, ExchangeStep::Doubtful(Box::new(doubtful)), now);
         for number in 2..=40 {
-            exchanges.begin(id(number), 7, Step::AwaitPubAck(1), now);
+            exchanges.begin(id(number), 7, ExchangeStep::AwaitPubAck(1), now);
             exchanges.get(id(number)).expect("begun").finish(Answer::PubAck(number), now);
         }
-        assert!(exchanges.get(id(1)).is_some_and(|entry| matches!(entry.step, Step::Doubtful(_))));
+        assert!(exchanges.get(id(1)).is_some_and(|entry| matches!(entry.step, ExchangeStep::Doubtful(_))));
         assert!(exchanges.entries.len() <= ANSWERS_KEPT + 1);
     }
 
@@ -361,7 +361,7 @@ mod tests {
         let now = Instant::now();
         let mut exchanges = Exchanges::default();
         for number in 1..=3 {
-            exchanges.begin(id(number), 7, Step::AwaitPubAck(1), now);
+            exchanges.begin(id(number), 7, ExchangeStep::AwaitPubAck(1), now);
         }
         assert_eq!(exchanges.look_up(id(4), 7, true, 3, RETRY, now + 10 * RETRY), Begin::Full);
         assert_eq!(exchanges.look_up(id(1), 7, true, 3, RETRY, now + 10 * RETRY), Begin::UnderWay);

@@ -47,7 +47,7 @@ pub(crate) struct InFlight {
     /// The answer to it counts for the proof of the address.
     pub(crate) is_proof: bool,
     pub(crate) qos: QoS,
-    pub(crate) step: Step,
+    pub(crate) step: DeliveryStep,
     /// The PUBLISH as sent, for repetitions; empty for a message of an earlier connection.
     datagram: Box<[u8]>,
     /// Its topic, if it is a registered id.
@@ -59,7 +59,7 @@ pub(crate) struct InFlight {
 
 /// Progress of a message under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum DeliveryStep {
     /// The client has not answered PUBLISH.
     Published,
     /// The client rejected the topic id: REGISTER comes first.
@@ -231,7 +231,7 @@ impl InFlight {
         let topic_id = if let Topic::Normal(id) = message.topic { Some(id) } else { None };
         let Ids { id, message_id, is_proof } = ids;
         let (qos, datagram) = (message.qos, datagram.into());
-        let step = Step::Published;
+        let step = DeliveryStep::Published;
         Self { id, message_id, is_proof, qos, step, datagram, topic_id, is_registered_again: false, retry }
     }
 
@@ -242,7 +242,7 @@ impl InFlight {
             message_id: message_id(id),
             is_proof: false,
             qos: QoS::ExactlyOnce,
-            step: Step::Released,
+            step: DeliveryStep::Released,
             datagram: Box::default(),
             topic_id: None,
             is_registered_again: false,
@@ -384,12 +384,13 @@ impl Outbox {
 
     /// The first message under way whose topic must be registered again.
     pub(crate) fn unregistered(&self) -> Option<u16> {
-        self.window.iter().find(|message| message.step == Step::Unregistered)?.topic_id
+        self.window.iter().find(|message| message.step == DeliveryStep::Unregistered)?.topic_id
     }
 
     /// Whether the client has to get a message, be it for the first time or again.
     pub(crate) fn has_message(&self) -> bool {
-        let is_again = |message: &InFlight| matches!(message.step, Step::Published | Step::Unregistered);
+        let is_again =
+            |message: &InFlight| matches!(message.step, DeliveryStep::Published | DeliveryStep::Unregistered);
         !self.queue.is_empty() || self.window.iter().any(is_again)
     }
 
@@ -428,7 +429,7 @@ impl Outbox {
 impl InFlight {
     /// Whether the client's answer is due, and not the broker's or another message's.
     pub(crate) fn awaits_client(&self) -> bool {
-        matches!(self.step, Step::Published | Step::Released)
+        matches!(self.step, DeliveryStep::Published | DeliveryStep::Released)
     }
 }
 

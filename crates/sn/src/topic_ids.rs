@@ -16,7 +16,7 @@ use crate::settings::Settings;
 /// old topic misreads no message, and gets all of its messages `[SN-TOPICID-6]`.
 #[derive(Debug)]
 pub(crate) struct TopicIds {
-    entries: HashMap<u16, Entry, FxBuildHasher>,
+    entries: HashMap<u16, TopicEntry, FxBuildHasher>,
     ids: HashMap<Arc<TopicName>, u16, FxBuildHasher>,
     /// The next id.
     next: u16,
@@ -25,12 +25,12 @@ pub(crate) struct TopicIds {
     /// Changes so far that are worth storing.
     version: u32,
     bytes: usize,
-    /// The latest [`Entry::used`].
+    /// The latest [`TopicEntry::used`].
     last_use: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct TopicEntry {
     name: Arc<TopicName>,
     /// Last message to the client for a topic of the gateway, last use by the client for others. Later for each use.
     used: Option<Instant>,
@@ -140,7 +140,7 @@ impl TopicIds {
         }
         let Some(name) = names.intern(name) else { return false };
         let knowledge = if is_known { Knowledge::Known } else { Knowledge::Unknown };
-        self.insert(id, Entry { name, used: None, knowledge, owner, is_successor: false });
+        self.insert(id, TopicEntry { name, used: None, knowledge, owner, is_successor: false });
         true
     }
 
@@ -231,7 +231,7 @@ impl TopicIds {
         let name = room.names.intern(name).ok_or(TableFull)?;
         let id = self.take_next()?;
         let is_successor = owner == TopicOwner::Gateway && self.freed != freed;
-        self.insert(id, Entry { name, used, knowledge: Knowledge::Unknown, owner, is_successor });
+        self.insert(id, TopicEntry { name, used, knowledge: Knowledge::Unknown, owner, is_successor });
         // Ids that are not stored must be fewer than those which a restart leaves out.
         if !is_successor || id.is_multiple_of(IDS_SKIPPED / 2) {
             self.version = self.version.wrapping_add(1);
@@ -317,8 +317,9 @@ impl TopicIds {
     /// The topic that makes room: one of the gateway before one of the client, and none of a message in the outbox.
     fn least_recently_used(&mut self, kept: Option<u16>, room: &Room<'_>) -> Option<u16> {
         let find = |is_free: &dyn Fn(u16) -> bool| {
-            let may_go = |(id, entry): &(&u16, &Entry)| Some(**id) != kept && entry.may_go(room.now) && is_free(**id);
-            let age = |(_, entry): &(&u16, &Entry)| (entry.owner == TopicOwner::Client, entry.used);
+            let may_go =
+                |(id, entry): &(&u16, &TopicEntry)| Some(**id) != kept && entry.may_go(room.now) && is_free(**id);
+            let age = |(_, entry): &(&u16, &TopicEntry)| (entry.owner == TopicOwner::Client, entry.used);
             self.entries.iter().filter(may_go).min_by_key(age).map(|(&id, _)| id)
         };
         let oldest = find(&|_| true)?;
@@ -342,7 +343,7 @@ impl TopicIds {
         }
     }
 
-    fn insert(&mut self, id: u16, entry: Entry) {
+    fn insert(&mut self, id: u16, entry: TopicEntry) {
         self.bytes += entry.name.as_bytes().len();
         self.ids.insert(Arc::clone(&entry.name), id);
         self.entries.insert(id, entry);
@@ -362,7 +363,7 @@ impl TopicIds {
     }
 }
 
-impl Entry {
+impl TopicEntry {
     /// Whether the topic may make room for another one.
     fn may_go(&self, now: Instant) -> bool {
         match self.owner {

@@ -29,13 +29,13 @@ pub struct Wheel<K> {
     /// First entry of each slot.
     slots: Box<[u32]>,
     /// Entries, each in the list of its slot or in that of free ones.
-    entries: Vec<Entry<K>>,
+    entries: Vec<Timer<K>>,
     first_free: u32,
     armed: usize,
 }
 
 #[derive(Debug)]
-struct Entry<K> {
+struct Timer<K> {
     key: K,
     /// Its slot, or [`NONE`] for a free one.
     slot: u32,
@@ -135,7 +135,7 @@ impl<K: Copy + Eq> Wheel<K> {
 
     fn insert(&mut self, key: K, slot: u32) -> u32 {
         let next = std::mem::replace(&mut self.slots[slot as usize], NONE);
-        let new = Entry { key, slot, previous: NONE, next };
+        let new = Timer { key, slot, previous: NONE, next };
         let index = if self.first_free == NONE {
             self.entries.push(new);
             self.entries.len() as u32 - 1
@@ -154,7 +154,7 @@ impl<K: Copy + Eq> Wheel<K> {
 
     /// Takes an entry out of the list of its slot.
     fn remove(&mut self, index: u32) {
-        let Entry { slot, previous, next, .. } = self.entries[index as usize];
+        let Timer { slot, previous, next, .. } = self.entries[index as usize];
         match previous {
             NONE => self.slots[slot as usize] = next,
             previous => self.entries[previous as usize].next = next,

@@ -11,15 +11,15 @@ pub(crate) struct Receiver {
     /// Bytes of the payload that are still to come; in the header, the length as far as it is known.
     left: u64,
     mask: Mask,
-    step: Step,
+    step: FrameStep,
     kind: Kind,
-    message: Message,
+    message: MessageState,
     side: Side,
 }
 
 /// Next byte of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum FrameStep {
     /// Opcode and flags.
     Start,
     /// Mask bit and short length.
@@ -42,7 +42,7 @@ pub(crate) enum Kind {
 
 /// Whether the next data frame begins a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Message {
+enum MessageState {
     Complete,
     Fragmented,
 }
@@ -59,14 +59,14 @@ pub(crate) struct Part {
 
 impl Receiver {
     pub(crate) fn new(side: Side) -> Self {
-        let (step, kind, message) = (Step::Start, Kind::Data, Message::Complete);
+        let (step, kind, message) = (FrameStep::Start, Kind::Data, MessageState::Complete);
         Self { left: 0, mask: Mask::default(), step, kind, message, side }
     }
 
     /// Decodes and unmasks the next part of a frame. `None`: all of the input is decoded.
     pub(crate) fn next(&mut self, input: &mut [u8]) -> Result<Option<Part>, Violation> {
         let mut at = 0;
-        while self.step != Step::Payload {
+        while self.step != FrameStep::Payload {
             let Some(&byte) = input.get(at) else { return Ok(None) };
             self.header_byte(byte)?;
             at += 1;
@@ -80,23 +80,23 @@ impl Receiver {
         self.left -= len as u64;
         let is_last = self.left == 0;
         if is_last {
-            self.step = Step::Start;
+            self.step = FrameStep::Start;
         }
         Ok(Some(Part { kind: self.kind, payload, is_last }))
     }
 
     fn header_byte(&mut self, byte: u8) -> Result<(), Violation> {
         match self.step {
-            Step::Start => {
+            FrameStep::Start => {
                 self.begin(byte)?;
-                self.step = Step::Length;
+                self.step = FrameStep::Length;
             }
-            Step::Length => {
+            FrameStep::Length => {
                 self.check_mask(byte)?;
                 self.step = match byte & !MASKED {
                     LENGTH_16 | LENGTH_64 if self.kind != Kind::Data => return Err(Violation::Control),
-                    LENGTH_16 => Step::LongLength(2),
-                    LENGTH_64 => Step::LongLength(8),
+                    LENGTH_16 => FrameStep::LongLength(2),
+                    LENGTH_64 => FrameStep::LongLength(8),
                     length => {
                         debug_assert!(usize::from(length) <= CONTROL_MAX);
                         self.left = length.into();
@@ -104,18 +104,18 @@ impl Receiver {
                     }
                 };
             }
-            Step::LongLength(missing) => {
+            FrameStep::LongLength(missing) => {
                 self.left = self.left << 8 | u64::from(byte);
                 if missing == 8 && byte & 0x80 != 0 {
                     return Err(Violation::Length);
                 }
-                self.step = if missing > 1 { Step::LongLength(missing - 1) } else { self.after_length() };
+                self.step = if missing > 1 { FrameStep::LongLength(missing - 1) } else { self.after_length() };
             }
-            Step::Mask(missing) => {
+            FrameStep::Mask(missing) => {
                 self.mask.0[4 - usize::from(missing)] = byte;
-                self.step = if missing > 1 { Step::Mask(missing - 1) } else { self.after_header() };
+                self.step = if missing > 1 { FrameStep::Mask(missing - 1) } else { self.after_header() };
             }
-            Step::Payload => {}
+            FrameStep::Payload => {}
         }
         Ok(())
     }
@@ -128,8 +128,8 @@ impl Receiver {
         }
         self.left = 0;
         self.kind = match (byte & 0x0F, self.message) {
-            (0x0, Message::Fragmented) | (0x2, Message::Complete) => Kind::Data,
-            (0x0, Message::Complete) | (0x2, Message::Fragmented) => return Err(Violation::Fragment),
+            (0x0, MessageState::Fragmented) | (0x2, MessageState::Complete) => Kind::Data,
+            (0x0, MessageState::Complete) | (0x2, MessageState::Fragmented) => return Err(Violation::Fragment),
             (0x1, _) => return Err(Violation::Text),
             (0x8, _) => Kind::Close,
             (0x9, _) => Kind::Ping,
@@ -137,8 +137,8 @@ impl Receiver {
             _ => return Err(Violation::Reserved),
         };
         match (self.kind, is_final) {
-            (Kind::Data, true) => self.message = Message::Complete,
-            (Kind::Data, false) => self.message = Message::Fragmented,
+            (Kind::Data, true) => self.message = MessageState::Complete,
+            (Kind::Data, false) => self.message = MessageState::Fragmented,
             (_, false) => return Err(Violation::Control),
             (_, true) => {}
         }
@@ -153,12 +153,12 @@ impl Receiver {
         }
     }
 
-    fn after_length(&self) -> Step {
-        if self.side == Side::Server { Step::Mask(4) } else { self.after_header() }
+    fn after_length(&self) -> FrameStep {
+        if self.side == Side::Server { FrameStep::Mask(4) } else { self.after_header() }
     }
 
     /// An empty data frame has no part.
-    fn after_header(&self) -> Step {
-        if self.left == 0 && self.kind == Kind::Data { Step::Start } else { Step::Payload }
+    fn after_header(&self) -> FrameStep {
+        if self.left == 0 && self.kind == Kind::Data { FrameStep::Start } else { FrameStep::Payload }
     }
 }

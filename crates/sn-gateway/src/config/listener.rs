@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
+use tenbin_kit::within;
 use tenbin_sn::{PredefinedTopics, Settings, SleepReports};
 
 use super::error::ConfigError;
-use super::value::{self, Rebind, within};
+use super::value::{self, Rebind};
 
 /// Defines the table: each key with its type and its default.
 macro_rules! listener {

@@ -36,10 +36,10 @@ pub struct Config {
     /// Directory for topic ids and Wills of clients without Clean Session; empty = they are lost at the end.
     pub state: PathBuf,
     /// Keep Alive towards the broker in seconds, one PINGREQ for each idle client in that time; 0 = off.
-    #[serde(deserialize_with = "value::within::<0, 65_535, _, _>")]
+    #[serde(deserialize_with = "tenbin_kit::within::<0, 65_535, _, _>")]
     pub keep_alive_seconds: u16,
     /// Time for the broker's CONNACK and PINGRESP.
-    #[serde(deserialize_with = "value::within::<1, 600, _, _>")]
+    #[serde(deserialize_with = "tenbin_kit::within::<1, 600, _, _>")]
     pub timeout_seconds: u16,
     /// TLS to the broker; none = TCP.
     pub tls: Option<BrokerTls>,

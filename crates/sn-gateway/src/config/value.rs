@@ -6,20 +6,6 @@ use std::time::Duration;
 use serde::de::{Deserialize, Deserializer, Error, Unexpected};
 use tenbin_codec::ProtocolVersion;
 
-/// Reads an integer from `MIN` to `MAX`, and rejects others.
-pub(super) fn within<'de, const MIN: i64, const MAX: i64, T, D>(deserializer: D) -> Result<T, D::Error>
-where
-    T: TryFrom<i64>,
-    D: Deserializer<'de>,
-{
-    let value = i64::deserialize(deserializer)?;
-    let in_range = (MIN..=MAX).contains(&value).then(|| T::try_from(value).ok()).flatten();
-    in_range.ok_or_else(|| {
-        let expected = format!("a number from {MIN} to {MAX}");
-        D::Error::invalid_value(Unexpected::Signed(value), &expected.as_str())
-    })
-}
-
 /// Reads seconds from 0.1 to 3,600, such as `0.2` or `10`.
 pub(super) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     #[derive(serde::Deserialize)]

@@ -19,7 +19,7 @@ struct Waiting {
     thread: Option<Waker>,
 }
 
-/// Message from one thread to another.
+/// Message from one thread to another, or from a relay.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Handoff {
     /// A datagram whose client the receiving thread serves.
@@ -30,6 +30,8 @@ pub(crate) enum Handoff {
         /// A CONNECT that is within the rates of CONNECTs.
         is_admitted: bool,
     },
+    /// A datagram that a relay has received.
+    Relayed { address: Address, datagram: Box<[u8]> },
     /// The sending thread has no client at the address. Answers the datagram with this number and all before it.
     Release {
         address: Address,
@@ -87,7 +89,7 @@ impl Inbox {
     #[must_use]
     pub(crate) fn post(&self, handoff: Handoff) -> bool {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Handoff::Datagram { datagram, .. } = &handoff {
+        if let Handoff::Datagram { datagram, .. } | Handoff::Relayed { datagram, .. } = &handoff {
             let bytes = waiting.handoff_bytes + HANDOFF_OVERHEAD + datagram.len();
             if bytes > HANDOFF_BYTES_MAXIMUM {
                 return false;
@@ -145,11 +147,12 @@ impl Wake for PeerWaker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::route::Via;
 
     #[test]
     fn full_inbox_takes_releases_and_no_datagrams() {
         let inbox = Inbox::default();
-        let address = Address { socket: ([127, 0, 0, 1], 1).into(), local: None, node: None };
+        let address = Address { socket: ([127, 0, 0, 1], 1).into(), via: Via::default(), node: None };
         let datagram = || Handoff::Datagram {
             home: Home { thread: 0, number: 1 },
             address: address.clone(),

@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use rustc_hash::FxBuildHasher;
 use tenbin_codec::Text;
 
-use crate::route::Route;
+use crate::route::{Route, Via};
 
 pub(crate) use inbox::{Handoff, Home, Inbox, PeerWaker};
 pub(crate) use peer::{Connection, Link, Peer};
@@ -28,8 +28,8 @@ pub(crate) struct Key {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Origin<'a> {
     pub(crate) socket: SocketAddr,
-    /// The address of this host that the datagram came to.
-    pub(crate) local: Option<IpAddr>,
+    /// The socket that the datagram came to.
+    pub(crate) via: Via,
     pub(crate) node: Option<&'a [u8]>,
 }
 
@@ -37,11 +37,11 @@ pub(crate) struct Origin<'a> {
 #[derive(Debug, Clone)]
 pub(crate) struct Address {
     pub(crate) socket: SocketAddr,
-    pub(crate) local: Option<IpAddr>,
+    pub(crate) via: Via,
     pub(crate) node: Option<Box<[u8]>>,
 }
 
-/// Whatever address of this host it sends to, it is the same client.
+/// Whatever socket and address it sends to, it is the same client.
 impl PartialEq for Origin<'_> {
     fn eq(&self, other: &Self) -> bool {
         (self.socket, self.node) == (other.socket, other.node)
@@ -69,7 +69,7 @@ impl Address {
     }
 
     pub(crate) fn origin(&self) -> Origin<'_> {
-        Origin { socket: self.socket, local: self.local, node: self.node.as_deref() }
+        Origin { socket: self.socket, via: self.via, node: self.node.as_deref() }
     }
 
     /// The way of a datagram to it.
@@ -85,11 +85,11 @@ impl Origin<'_> {
     }
 
     pub(crate) fn to_address(self) -> Address {
-        Address { socket: self.socket, local: self.local, node: self.node.map(Into::into) }
+        Address { socket: self.socket, via: self.via, node: self.node.map(Into::into) }
     }
 
     pub(crate) fn route(&self) -> Route {
-        Route { to: self.socket, from: self.local }
+        Route { to: self.socket, via: self.via }
     }
 }
 
@@ -127,6 +127,18 @@ impl Peers {
             None => self.by_socket.get(&origin.socket).copied(),
             Some(node) => self.by_node.get(&origin.socket)?.get(node).copied(),
         }
+    }
+
+    /// The peer from which a datagram comes. From now on it is reached by the relay that has the datagram, if there is one.
+    #[inline]
+    pub(crate) fn find_via(&mut self, origin: Origin<'_>) -> Option<Key> {
+        let key = self.find(origin)?;
+        if let Some(peer) = self.get_mut(key)
+            && peer.address.via.relay != origin.via.relay
+        {
+            peer.address.via = origin.via;
+        }
+        Some(key)
     }
 
     pub(crate) fn find_client(&self, client_id: &[u8]) -> Option<Key> {
@@ -190,7 +202,8 @@ impl Peers {
     pub(crate) fn detach(&mut self, key: Key) {
         let Some(peer) = self.get_mut(key) else { return };
         peer.machine.sleep_on();
-        let without_port = Address { socket: SocketAddr::new(peer.address.socket.ip(), 0), local: None, node: None };
+        let socket = SocketAddr::new(peer.address.socket.ip(), 0);
+        let without_port = Address { socket, via: Via::default(), node: None };
         let old = std::mem::replace(&mut peer.address, without_port.clone());
         self.unbind(&old, key);
         self.bind(without_port, key);

@@ -12,7 +12,7 @@ use std::io::{self, Seek as _, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use bytes::{Buf as _, BufMut as _, Bytes};
@@ -23,6 +23,15 @@ use bytes::{Buf as _, BufMut as _, Bytes};
 pub struct StateError {
     directory: PathBuf,
     reason: String,
+}
+
+/// Learns of each write of a gateway to its file of states, for a copy on another machine.
+pub trait StateCopy: Send + Sync {
+    /// The file at `path` has this content.
+    fn replaced(&self, path: &Path, content: &[u8]);
+
+    /// These bytes were written at this offset of the file at `path`.
+    fn wrote(&self, path: &Path, offset: u64, bytes: &[u8]);
 }
 
 /// A record to append.
@@ -69,7 +78,7 @@ impl Change {
 
 impl Writer {
     /// Locks the directory and reads the records of earlier runs.
-    pub(super) fn open(directory: &Path) -> Result<(Self, Records), StateError> {
+    pub(super) fn open(directory: &Path, copy: Option<Arc<dyn StateCopy>>) -> Result<(Self, Records), StateError> {
         let failed = |reason: String| StateError { directory: directory.to_owned(), reason };
         let io_failed = |error: io::Error| failed(error.to_string());
         // Client Identifiers and topics are private.
@@ -82,7 +91,7 @@ impl Writer {
             TryLockError::Error(error) => failed(format!("it cannot be locked: {error}")),
         })?;
         let records = read(directory).map_err(io_failed)?;
-        let log = Log::rewrite(directory, &records, lock).map_err(io_failed)?;
+        let log = Log::rewrite(directory, &records, lock, copy).map_err(io_failed)?;
         let (changes, receiver) = sync_channel(CHANGES_MAXIMUM);
         let thread = std::thread::Builder::new()
             .name("sn-state".to_owned())
@@ -113,11 +122,12 @@ struct Log {
     rewritten: u64,
     appended: u64,
     lock: File,
+    copy: Option<Arc<dyn StateCopy>>,
 }
 
 impl Log {
     /// Writes a new file with these records, in place of the old one.
-    fn rewrite(directory: &Path, records: &Records, lock: File) -> io::Result<Self> {
+    fn rewrite(directory: &Path, records: &Records, lock: File, copy: Option<Arc<dyn StateCopy>>) -> io::Result<Self> {
         let new = directory.join(NEW_FILE);
         let mut bytes = Vec::new();
         for (client_id, state) in records {
@@ -128,8 +138,12 @@ impl Log {
         let mut file = tenbin_kit::files::private().create_new(true).write(true).open(&new)?;
         file.write_all(&bytes)?;
         file.sync_all()?;
-        fs::rename(&new, directory.join(FILE))?;
-        Ok(Self { directory: directory.to_owned(), file, rewritten: bytes.len() as u64, appended: 0, lock })
+        let path = directory.join(FILE);
+        fs::rename(&new, &path)?;
+        if let Some(copy) = &copy {
+            copy.replaced(&path, &bytes);
+        }
+        Ok(Self { directory: directory.to_owned(), file, rewritten: bytes.len() as u64, appended: 0, lock, copy })
     }
 
     fn append(&mut self, Change(bytes): &Change) -> io::Result<()> {
@@ -139,12 +153,15 @@ impl Log {
             let undone = self.file.set_len(end).and_then(|()| self.file.seek(io::SeekFrom::Start(end)));
             return Err(undone.err().unwrap_or(error));
         }
+        if let Some(copy) = &self.copy {
+            copy.wrote(&self.directory.join(FILE), self.rewritten + self.appended, bytes);
+        }
         self.appended += bytes.len() as u64;
         if self.appended > REWRITE_FROM.max(self.rewritten) {
             // If it fails, the next try comes when as much again is appended.
             self.rewritten += std::mem::take(&mut self.appended);
             let records = read(&self.directory)?;
-            *self = Self::rewrite(&self.directory, &records, self.lock.try_clone()?)?;
+            *self = Self::rewrite(&self.directory, &records, self.lock.try_clone()?, self.copy.clone())?;
         }
         Ok(())
     }
@@ -213,7 +230,7 @@ mod tests {
     #[test]
     fn last_record_of_a_client_counts_and_a_torn_end_is_dropped() {
         let directory = tempfile::tempdir().expect("a directory");
-        let (writer, records) = Writer::open(directory.path()).expect("usable");
+        let (writer, records) = Writer::open(directory.path(), None).expect("usable");
         assert!(records.is_empty());
         for change in [
             Change::put("a", b"1".to_vec()),
@@ -229,9 +246,9 @@ mod tests {
         let mut bytes = fs::read(directory.path().join(FILE)).expect("the file");
         bytes.extend_from_slice(&Change::put("d", b"5".to_vec()).0[..9]);
         fs::write(directory.path().join(FILE), bytes).expect("writable");
-        let (writer, records) = Writer::open(directory.path()).expect("usable");
+        let (writer, records) = Writer::open(directory.path(), None).expect("usable");
         assert_eq!(states(&records), [("a", &b"3"[..]), ("c", b"4")]);
-        let error = Writer::open(directory.path()).err().expect("it is locked").to_string();
+        let error = Writer::open(directory.path(), None).err().expect("it is locked").to_string();
         assert!(error.contains("another gateway uses it"), "{error}");
         writer.finish();
     }
@@ -239,7 +256,7 @@ mod tests {
     #[test]
     fn file_is_rewritten_when_most_of_it_is_obsolete() {
         let directory = tempfile::tempdir().expect("a directory");
-        let (writer, _) = Writer::open(directory.path()).expect("usable");
+        let (writer, _) = Writer::open(directory.path(), None).expect("usable");
         let state = vec![7; 64 << 10];
         for _ in 0..100 {
             writer.changes.send(Command::Write(Change::put("a", state.clone()))).expect("the thread runs");

@@ -6,15 +6,15 @@ mod record;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxBuildHasher;
 use tenbin_codec::Text;
 use tenbin_sn::{ClientState, Gateway, GatewayPeer};
 
-pub use file::StateError;
 use file::{Change, Writer};
+pub use file::{StateCopy, StateError};
 
 /// States of clients that are not connected, and the file with the states of all clients.
 pub(crate) struct States {
@@ -49,12 +49,13 @@ const SPARE_AGES: usize = 1024;
 
 impl States {
     /// Keeps at most `maximum` states, each for `expiry`. With a directory, reads the states of earlier runs
-    /// `[SN-STATE-1]`.
+    /// `[SN-STATE-1]`. `copy` learns of each write there.
     ///
     /// # Errors
     /// The directory cannot be used.
     pub(crate) fn open(
         directory: Option<&Path>,
+        copy: Option<Arc<dyn StateCopy>>,
         maximum: usize,
         expiry: Duration,
         gateway: &Gateway,
@@ -64,7 +65,7 @@ impl States {
         let writer = match directory {
             None => None,
             Some(directory) => {
-                let (writer, records) = Writer::open(directory)?;
+                let (writer, records) = Writer::open(directory, copy)?;
                 for (client_id, body) in records.iter().take(maximum) {
                     let client_id = Text::try_from(client_id.as_str()).ok();
                     if let (Some(client_id), Some(state)) = (client_id, record::decode(body, gateway)) {
@@ -181,7 +182,7 @@ mod tests {
     fn oldest_and_expired_states_make_room() {
         let gateway = Gateway::new(Settings::default(), PredefinedTopics::default());
         let (now, expiry) = (Instant::now(), Duration::from_secs(100));
-        let states = States::open(None, 3, expiry, &gateway, now).expect("no directory");
+        let states = States::open(None, None, 3, expiry, &gateway, now).expect("no directory");
         let name = TopicName::try_from("plant/1").expect("a name");
         let keep = |client_id: &str, second| {
             let topic = TopicId { id: 1, name: &name, is_known: true, owner: TopicOwner::Client };

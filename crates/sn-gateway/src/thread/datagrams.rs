@@ -33,11 +33,7 @@ impl Thread {
                 Ok(()) => {
                     for (datagram, route) in batch.iter() {
                         received += 1;
-                        if self.socket.is_secured() {
-                            self.receive_secured(datagram, route);
-                        } else {
-                            self.receive(datagram, Origin { socket: route.to, local: route.from, node: None });
-                        }
+                        self.receive_datagram(datagram, route);
                     }
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
@@ -48,9 +44,17 @@ impl Thread {
         count(&self.counters.datagrams_received, received);
     }
 
+    pub(super) fn receive_datagram(&mut self, datagram: &[u8], route: Route) {
+        if self.socket.is_secured() {
+            self.receive_secured(datagram, route);
+        } else {
+            self.receive(datagram, Origin { socket: route.to, via: route.via, node: None });
+        }
+    }
+
     /// A datagram of DTLS, which may have any number of messages.
     fn receive_secured(&mut self, datagram: &[u8], route: Route) {
-        let origin = Origin { socket: route.to, local: route.from, node: None };
+        let origin = Origin { socket: route.to, via: route.via, node: None };
         let mut messages = std::mem::take(&mut self.opened);
         let limits = &self.shared.limits;
         let is_another = self.socket.open_datagram(datagram, route, self.now, limits, &mut messages);
@@ -108,7 +112,7 @@ impl Thread {
     }
 
     fn handle(&mut self, origin: Origin<'_>, message: &Message<'_>, size: usize) {
-        if let Some(key) = self.peers.find(origin) {
+        if let Some(key) = self.peers.find_via(origin) {
             return self.handle_of_peer(key, origin, message, size);
         }
         match self.elsewhere.thread_of(origin) {
@@ -140,7 +144,7 @@ impl Thread {
         }
         if !peer.is_touched
             && peer.out.capacity() == 0
-            && let Some(mut spare) = self.spares.pop()
+            && let Some(mut spare) = self.buffers.pop()
         {
             peer.out.swap_memory(&mut spare);
         }

@@ -98,12 +98,16 @@ impl Thread {
                 }
                 let (origin, size) = (address.origin(), datagram.len());
                 if let Ok(message) = Message::decode(&datagram) {
-                    match self.peers.find(origin) {
+                    match self.peers.find_via(origin) {
                         Some(key) => self.handle_of_peer(key, origin, &message, size),
                         None => self.handle_of_stranger(origin, &message, size, is_admitted),
                     }
                 }
                 self.elsewhere.vacate(&address);
+            }
+            Handoff::Relayed { address, datagram } => {
+                count(&self.counters.datagrams_received, 1);
+                self.receive_datagram(&datagram, address.route());
             }
             Handoff::Release { address, number, datagram } => {
                 // Datagrams under way will be answered by another release, or have a peer.

@@ -8,7 +8,7 @@
 mod candidates;
 mod datagrams;
 mod elsewhere;
-mod house;
+mod shared_client;
 mod streams;
 mod takeovers;
 
@@ -30,11 +30,12 @@ use tokio::time::Sleep;
 
 use crate::counters::{Counters, count};
 use crate::peers::{Handoff, Inbox, Key, Origin, Peers};
+use crate::route::Via;
 use crate::shared::Shared;
 use crate::udp::{Batch, Socket};
 use candidates::Candidates;
 use elsewhere::Elsewhere;
-use house::House;
+use shared_client::SharedClient;
 use takeovers::Takeover;
 
 /// State of one thread.
@@ -57,13 +58,13 @@ pub(crate) struct Thread {
     touched: Vec<Key>,
     takeovers: Vec<Takeover>,
     candidates: Candidates,
-    house: House,
+    shared_client: SharedClient,
     /// Streams of ended peers, until the broker has closed its side.
     closing: JoinSet<()>,
     /// Tell when the stream of a client that has gone is closed.
     leaving: HashMap<Text, oneshot::Receiver<()>, FxBuildHasher>,
     /// Memory for the output of peers, which need it only within a lap.
-    spares: Vec<Vec<u8>>,
+    buffers: Vec<Vec<u8>>,
     /// Version of the keys that DTLS uses.
     keys_version: usize,
     /// Messages of one datagram of DTLS.
@@ -80,7 +81,7 @@ const BATCHES_PER_LAP: usize = 2;
 const READ_BYTES: usize = 64 * 1024;
 /// Memory of a peer's output that is kept for others.
 const SPARE_BYTES_MAXIMUM: usize = 64 * 1024;
-const SPARES_MAXIMUM: usize = 64;
+const BUFFERS_MAXIMUM: usize = 64;
 /// Mean time between two states of a client that are stored, so that it cannot crowd out those of others.
 const SAVE_PAUSE: Duration = Duration::from_secs(1);
 /// States that are stored at once, such as while a client registers its topics.
@@ -117,10 +118,10 @@ impl Thread {
             touched: Vec::new(),
             takeovers: Vec::new(),
             candidates: Candidates::default(),
-            house: House::new(now),
+            shared_client: SharedClient::new(now),
             closing: JoinSet::new(),
             leaving: HashMap::default(),
-            spares: Vec::new(),
+            buffers: Vec::new(),
             keys_version: 0,
             opened: Vec::new(),
             read: BytesMut::with_capacity(READ_BYTES),
@@ -133,7 +134,7 @@ impl Thread {
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let mut batch = Batch::new();
         let mut events = Events::default();
-        self.keep_house();
+        self.keep_shared_client();
         self.settle();
         let mut alarm = Box::pin(tokio::time::sleep_until(Instant::now().into()));
         let stopping = stop.wait_for(|is_stopping| *is_stopping);
@@ -168,7 +169,7 @@ impl Thread {
             }
             self.decide_takeovers();
             self.keep_candidates();
-            self.keep_house();
+            self.keep_shared_client();
             self.keep_dtls();
             self.settle();
             // The runtime looks at sockets while this task waits.
@@ -217,7 +218,7 @@ impl Thread {
     /// Repeats handshakes of DTLS that are due.
     fn keep_dtls(&mut self) {
         let peers = &self.peers;
-        let has_client = |socket| peers.find(Origin { socket, local: None, node: None }).is_some();
+        let has_client = |socket| peers.find(Origin { socket, via: Via::default(), node: None }).is_some();
         if let Some(at) = self.socket.keep_dtls(self.now, has_client) {
             self.ring_by(at);
         }

@@ -10,7 +10,7 @@ use tenbin_sn::{Action, DropCause, End, Io};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::oneshot;
 
-use super::{READ_BYTES, SPARE_BYTES_MAXIMUM, SPARES_MAXIMUM, Thread};
+use super::{BUFFERS_MAXIMUM, READ_BYTES, SPARE_BYTES_MAXIMUM, Thread};
 use crate::counters::count;
 use crate::peers::{Connection, Key, Link, Peer};
 use crate::upstream::{Stream, close};
@@ -297,8 +297,8 @@ impl Thread {
         if peer.out.is_empty() && peer.out.capacity() > 0 {
             let mut spare = Vec::new();
             peer.out.swap_memory(&mut spare);
-            if self.spares.len() < SPARES_MAXIMUM && spare.capacity() <= SPARE_BYTES_MAXIMUM {
-                self.spares.push(spare);
+            if self.buffers.len() < BUFFERS_MAXIMUM && spare.capacity() <= SPARE_BYTES_MAXIMUM {
+                self.buffers.push(spare);
             }
         }
     }

@@ -12,5 +12,6 @@ mod discovery;
 mod dtls;
 mod fake_broker;
 mod mosquitto;
+mod relays;
 mod stock_clients;
 mod threads;

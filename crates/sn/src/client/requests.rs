@@ -44,7 +44,7 @@ enum Kind {
 pub(super) struct UnderWay {
     request: Request,
     message_id: MessageId,
-    step: Step,
+    step: RequestStep,
     /// The gateway may have the PUBLISH: its repetition has the same MsgId, and DUP.
     was_published: bool,
     /// The last answer was "congestion".
@@ -53,7 +53,7 @@ pub(super) struct UnderWay {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum RequestStep {
     /// REGISTER is sent. The PUBLISH follows, if there is one.
     Registering,
     /// The request itself is sent; of a Will its topic.
@@ -127,7 +127,7 @@ impl ClientPeer {
             Kind::Publish { qos, .. } => needs_register || qos.is_acknowledged(),
             _ => true,
         };
-        let step = if needs_register { Step::Registering } else { Step::Sent };
+        let step = if needs_register { RequestStep::Registering } else { RequestStep::Sent };
         if has_answer {
             let message_id = self.next_id();
             let under_way = UnderWay {
@@ -168,8 +168,8 @@ impl ClientPeer {
         if let Some(mut under_way) = self.under_way.take() {
             under_way.retry = self.first_try(now);
             self.register_again(&mut under_way);
-            if under_way.step == Step::WillTopicDone {
-                under_way.step = Step::Sent; // CONNECT has set the old Will again.
+            if under_way.step == RequestStep::WillTopicDone {
+                under_way.step = RequestStep::Sent; // CONNECT has set the old Will again.
             }
             self.send(&under_way, true, now, out);
             self.under_way = Some(under_way);
@@ -179,8 +179,8 @@ impl ClientPeer {
 
     /// Registers the topic of a PUBLISH again whose id the gateway has given to another one, or Clean Session discarded.
     fn register_again(&self, under_way: &mut UnderWay) {
-        if under_way.step == Step::Sent && self.needs_register(&under_way.request.kind) {
-            (under_way.step, under_way.was_published) = (Step::Registering, true);
+        if under_way.step == RequestStep::Sent && self.needs_register(&under_way.request.kind) {
+            (under_way.step, under_way.was_published) = (RequestStep::Registering, true);
         }
     }
 
@@ -223,7 +223,7 @@ impl ClientPeer {
         let Some(mut under_way) = self.under_way.take() else { return };
         let id = under_way.message_id;
         let code = match (message, under_way.step, &under_way.request.kind) {
-            (Message::RegAck(regack), Step::Registering, kind) if regack.message_id == Some(id) => {
+            (Message::RegAck(regack), RequestStep::Registering, kind) if regack.message_id == Some(id) => {
                 match (regack.code, kind) {
                     (ReturnCode::Accepted, Kind::Publish { topic: ClientTopic::Name(name), .. }) => {
                         self.learn(regack.topic_id, name.clone());
@@ -231,7 +231,7 @@ impl ClientPeer {
                             self.begin(under_way.request, now, out);
                             return self.send_waiting(now, out);
                         }
-                        self.next_step(&mut under_way, Step::Sent, true, now, out);
+                        self.next_step(&mut under_way, RequestStep::Sent, true, now, out);
                         None
                     }
                     (ReturnCode::Accepted, Kind::Register(name)) => {
@@ -241,7 +241,7 @@ impl ClientPeer {
                     (code, _) => Some(code),
                 }
             }
-            (Message::PubAck(puback), Step::Sent, Kind::Publish { topic, qos, .. })
+            (Message::PubAck(puback), RequestStep::Sent, Kind::Publish { topic, qos, .. })
                 if puback.message_id == Some(id) =>
             {
                 match (puback.code, topic) {
@@ -252,7 +252,7 @@ impl ClientPeer {
                         }
                         under_way.request.is_registered_again = true;
                         under_way.was_published = true;
-                        self.next_step(&mut under_way, Step::Registering, false, now, out);
+                        self.next_step(&mut under_way, RequestStep::Registering, false, now, out);
                         None
                     }
                     (ReturnCode::Accepted, _) if *qos == QoS::ExactlyOnce => None,
@@ -260,10 +260,10 @@ impl ClientPeer {
                 }
             }
             (Message::PubRec(received), _, Kind::Publish { qos: QoS::ExactlyOnce, .. }) if *received == id => {
-                self.next_step(&mut under_way, Step::Released, false, now, out);
+                self.next_step(&mut under_way, RequestStep::Released, false, now, out);
                 None
             }
-            (Message::PubComp(done), Step::Released, _) if *done == id => Some(ReturnCode::Accepted),
+            (Message::PubComp(done), RequestStep::Released, _) if *done == id => Some(ReturnCode::Accepted),
             (Message::SubAck(suback), _, Kind::Subscribe { filter, .. }) if suback.message_id == id => {
                 if suback.code == ReturnCode::Accepted {
                     if let (ClientTopic::Name(name), 1..) = (filter, suback.topic_id) {
@@ -275,12 +275,12 @@ impl ClientPeer {
                 Some(suback.code)
             }
             (Message::UnsubAck(done), _, Kind::Unsubscribe(_)) if *done == id => Some(ReturnCode::Accepted),
-            (Message::WillTopicResp(ReturnCode::Accepted), Step::Sent, Kind::UpdateWill(Some(_))) => {
-                self.next_step(&mut under_way, Step::WillTopicDone, false, now, out);
+            (Message::WillTopicResp(ReturnCode::Accepted), RequestStep::Sent, Kind::UpdateWill(Some(_))) => {
+                self.next_step(&mut under_way, RequestStep::WillTopicDone, false, now, out);
                 None
             }
-            (Message::WillTopicResp(code), Step::Sent, Kind::UpdateWill(will))
-            | (Message::WillMsgResp(code), Step::WillTopicDone, Kind::UpdateWill(will)) => {
+            (Message::WillTopicResp(code), RequestStep::Sent, Kind::UpdateWill(will))
+            | (Message::WillMsgResp(code), RequestStep::WillTopicDone, Kind::UpdateWill(will)) => {
                 if *code == ReturnCode::Accepted {
                     self.options.will.clone_from(will);
                 }
@@ -302,7 +302,7 @@ impl ClientPeer {
         }
     }
 
-    fn next_step(&mut self, under_way: &mut UnderWay, step: Step, dup: bool, now: Instant, out: &mut Datagrams) {
+    fn next_step(&mut self, under_way: &mut UnderWay, step: RequestStep, dup: bool, now: Instant, out: &mut Datagrams) {
         under_way.step = step;
         under_way.is_congested = false;
         under_way.retry = self.first_try(now);
@@ -325,8 +325,8 @@ impl ClientPeer {
         let UnderWay { request, message_id, step, .. } = under_way;
         let message_id = *message_id;
         out.push(&match (step, &request.kind) {
-            (Step::Released, _) => Message::PubRel(message_id),
-            (Step::Registering, Kind::Register(name) | Kind::Publish { topic: ClientTopic::Name(name), .. }) => {
+            (RequestStep::Released, _) => Message::PubRel(message_id),
+            (RequestStep::Registering, Kind::Register(name) | Kind::Publish { topic: ClientTopic::Name(name), .. }) => {
                 Message::Register(Register { topic_id: 0, message_id: Some(message_id), topic: name })
             }
             (_, Kind::Publish { topic, qos, retain, payload }) => {
@@ -341,7 +341,7 @@ impl ClientPeer {
             (_, Kind::Unsubscribe(filter)) => {
                 Message::Unsubscribe(Unsubscribe { message_id, topic: filter.subscribed() })
             }
-            (Step::WillTopicDone, Kind::UpdateWill(Some(will))) => Message::WillMsgUpd(&will.message),
+            (RequestStep::WillTopicDone, Kind::UpdateWill(Some(will))) => Message::WillMsgUpd(&will.message),
             (_, Kind::UpdateWill(will)) => Message::WillTopicUpd(will.as_ref().map(ClientWill::topic_field)),
         });
     }

@@ -8,7 +8,7 @@ use tenbin_codec::{Text, TopicName, Will};
 use tenbin_sn_codec::v1_2::{Auth, Connect, Message, ReturnCode, WillTopic};
 
 use super::upstream::Upstream;
-use super::{Action, End, GatewayPeer, Reach, State, Terms};
+use super::{Action, End, GatewayPeer, PeerState, Reach, Terms};
 use crate::candidate::Candidate;
 use crate::client_state::ClientState;
 use crate::gateway::Gateway;
@@ -66,7 +66,7 @@ impl GatewayPeer {
         let action = match held {
             Some(_) => {
                 let _ = peer.open_upstream(io.now);
-                peer.state = State::Connecting(held);
+                peer.state = PeerState::Connecting(held);
                 Action::OpenUpstream
             }
             None => peer.begin(io),
@@ -87,7 +87,7 @@ impl GatewayPeer {
             terms: Terms::of(connect),
             last_connect: Some(Terms::of(connect)),
             connected_at: now,
-            state: State::Connecting(None),
+            state: PeerState::Connecting(None),
             upstream: Upstream::Closed,
             will,
             will_version: 0,
@@ -120,20 +120,20 @@ impl GatewayPeer {
         let is_repeated = is_same_client && (Some(terms) == self.last_connect || may_be_copy);
         match &self.state {
             // A repetition asks for the open request again. [SN-WILL-2]
-            State::AskingWillTopic(_) if is_repeated => self.request(&Message::WillTopicReq, io),
-            State::AskingWillMessage(..) if is_repeated => self.request(&Message::WillMsgReq, io),
-            State::AwaitingCredentials(_) | State::Connecting(None) if is_repeated => Action::Continue,
+            PeerState::AskingWillTopic(_) if is_repeated => self.request(&Message::WillTopicReq, io),
+            PeerState::AskingWillMessage(..) if is_repeated => self.request(&Message::WillMsgReq, io),
+            PeerState::AwaitingCredentials(_) | PeerState::Connecting(None) if is_repeated => Action::Continue,
             // CONNACK was lost.
-            State::Active | State::Connecting(Some(_)) if is_repeated => {
+            PeerState::Active | PeerState::Connecting(Some(_)) if is_repeated => {
                 self.request(&Message::ConnAck(ReturnCode::Accepted), io)
             }
-            State::Asleep(_) | State::Awake(_) if is_same_client && !terms.will && !terms.clean_session => {
+            PeerState::Asleep(_) | PeerState::Awake(_) if is_same_client && !terms.will && !terms.clean_session => {
                 self.terms.duration = terms.duration;
                 self.last_connect = Some(terms);
                 self.return_from_sleep(io)
             }
             // A sleeping client comes back with other terms: it was not lost.
-            State::Asleep(_) | State::Awake(_) => {
+            PeerState::Asleep(_) | PeerState::Awake(_) => {
                 self.leave_broker(io);
                 self.end(End::NewConnection)
             }
@@ -144,7 +144,7 @@ impl GatewayPeer {
 
     fn begin(&mut self, io: &mut Io<'_>) -> Action {
         if self.settings().asks_credentials && self.login.is_none() {
-            self.state = State::AwaitingCredentials(io.now + self.settings().retry_time()); // [SN-AUTH-1]
+            self.state = PeerState::AwaitingCredentials(io.now + self.settings().retry_time()); // [SN-AUTH-1]
             return Action::Continue;
         }
         self.begin_will(io)
@@ -152,7 +152,7 @@ impl GatewayPeer {
 
     pub(super) fn handle_auth(&mut self, auth: &Auth<'_>, io: &mut Io<'_>) -> Action {
         match self.state {
-            State::AwaitingCredentials(_) => {}
+            PeerState::AwaitingCredentials(_) => {}
             // A copy.
             _ if self.login.is_some() => return Action::Continue,
             _ => return self.unexpected(io),
@@ -172,7 +172,7 @@ impl GatewayPeer {
 
     fn begin_will(&mut self, io: &mut Io<'_>) -> Action {
         if self.terms.will {
-            self.state = State::AskingWillTopic(self.first_try(io.now)); // [SN-WILL-1]
+            self.state = PeerState::AskingWillTopic(self.first_try(io.now)); // [SN-WILL-1]
             return self.request(&Message::WillTopicReq, io);
         }
         // Without the Will flag the stored Will stays. [SN-WILL-3]
@@ -181,19 +181,19 @@ impl GatewayPeer {
 
     pub(super) fn handle_will_topic(&mut self, topic: Option<&WillTopic<'_>>, io: &mut Io<'_>) -> Action {
         match (&self.state, topic) {
-            (State::AskingWillTopic(_), None) => {
+            (PeerState::AskingWillTopic(_), None) => {
                 self.set_will(None); // [SN-WILL-4]
                 self.open_upstream(io.now)
             }
-            (State::AskingWillTopic(_), Some(topic)) => match self.will_of(topic, Bytes::new()) {
+            (PeerState::AskingWillTopic(_), Some(topic)) => match self.will_of(topic, Bytes::new()) {
                 Some(will) => {
-                    self.state = State::AskingWillMessage(will, self.first_try(io.now));
+                    self.state = PeerState::AskingWillMessage(will, self.first_try(io.now));
                     self.request(&Message::WillMsgReq, io)
                 }
                 None => self.refuse_connection(ReturnCode::NotSupported, io),
             },
             // Repeated, since WILLMSGREQ was lost.
-            (State::AskingWillMessage(will, _), Some(topic)) if will.topic.as_bytes() == topic.topic.as_bytes() => {
+            (PeerState::AskingWillMessage(will, _), Some(topic)) if will.topic.as_bytes() == topic.topic.as_bytes() => {
                 self.request(&Message::WillMsgReq, io)
             }
             _ => self.unexpected(io),
@@ -201,8 +201,8 @@ impl GatewayPeer {
     }
 
     pub(super) fn handle_will_message(&mut self, message: &[u8], io: &mut Io<'_>) -> Action {
-        match std::mem::replace(&mut self.state, State::Connecting(None)) {
-            State::AskingWillMessage(mut will, _) => {
+        match std::mem::replace(&mut self.state, PeerState::Connecting(None)) {
+            PeerState::AskingWillMessage(mut will, _) => {
                 will.payload = Bytes::copy_from_slice(message);
                 if !self.is_within_bounds(&will) {
                     return self.refuse_connection(ReturnCode::NotSupported, io); // [SN-BOUND-2]
@@ -221,8 +221,8 @@ impl GatewayPeer {
     pub(super) fn repeat_will_request(&mut self, io: &mut Io<'_>) -> Action {
         let retry_time = self.settings().retry;
         let (retry, request) = match &mut self.state {
-            State::AskingWillTopic(retry) => (retry, Message::WillTopicReq),
-            State::AskingWillMessage(_, retry) => (retry, Message::WillMsgReq),
+            PeerState::AskingWillTopic(retry) => (retry, Message::WillTopicReq),
+            PeerState::AskingWillMessage(_, retry) => (retry, Message::WillMsgReq),
             _ => return Action::Continue,
         };
         if retry.at > io.now {
@@ -254,7 +254,7 @@ impl GatewayPeer {
     /// Tells the client that it is not connected: by CONNACK, or by DISCONNECT if it has CONNACK already.
     pub(super) fn tell_refusal(&mut self, code: ReturnCode, io: &mut Io<'_>) {
         match self.state {
-            State::Connecting(Some(_)) => self.disconnect_client(io),
+            PeerState::Connecting(Some(_)) => self.disconnect_client(io),
             _ => drop(self.send(&Message::ConnAck(code), io)),
         }
     }
@@ -265,7 +265,7 @@ impl GatewayPeer {
     }
 
     fn open_upstream(&mut self, now: Instant) -> Action {
-        self.state = State::Connecting(None);
+        self.state = PeerState::Connecting(None);
         self.upstream = Upstream::Opening { since: now };
         Action::OpenUpstream
     }

@@ -6,8 +6,8 @@ use tenbin_codec::{Ack, Packet, PacketId, Publish, QoS, ReasonCode, TopicName};
 use tenbin_sn_codec::v1_2::{self, Message, MessageId, PubAck, ReturnCode, ShortName, Topic};
 
 use super::registering::register_size;
-use super::{Action, End, GatewayPeer, Reach, State};
-use crate::outbox::{Form, Ids, InFlight, PINGREQ_BYTES, Queued, Step};
+use super::{Action, End, GatewayPeer, PeerState, Reach};
+use crate::outbox::{DeliveryStep, Form, Ids, InFlight, PINGREQ_BYTES, Queued};
 use crate::output::{DropCause, Io};
 use crate::reason::from_mqtt;
 use crate::topic_ids::{Knowledge, TopicOwner};
@@ -18,14 +18,14 @@ const PUBLISH_HEADER: usize = 9;
 impl GatewayPeer {
     /// A message of the broker.
     pub(super) fn deliver(&mut self, publish: Publish, io: &mut Io<'_>) -> Action {
-        if let State::Awake(awake) = &mut self.state {
+        if let PeerState::Awake(awake) = &mut self.state {
             awake.quiet_pings = 0;
             awake.is_pinging = false;
         }
         if let Some(id) = publish.packet_id {
             match self.outbox.in_flight(id).map(|message| message.step) {
                 // Repeated after a reconnection of the upstream: the client has it, or gets it again.
-                Some(Step::Received | Step::Released) => {
+                Some(DeliveryStep::Received | DeliveryStep::Released) => {
                     self.acknowledge(id, QoS::ExactlyOnce, ReasonCode::Success, io);
                     return Action::Continue;
                 }
@@ -120,7 +120,7 @@ impl GatewayPeer {
             data: &message.payload,
         };
         self.send(&Message::Publish(publish), io);
-        if let State::Awake(awake) = &mut self.state {
+        if let PeerState::Awake(awake) = &mut self.state {
             awake.delivered = awake.delivered.saturating_add(1);
         }
         match ids {
@@ -180,8 +180,8 @@ impl GatewayPeer {
     /// Whether the client listens: it is active, or awake and has not got all messages of this wake.
     pub(super) fn may_deliver(&self, now: Instant) -> bool {
         match &self.state {
-            State::Active => true,
-            State::Awake(awake) => !self.has_enough(awake, now),
+            PeerState::Active => true,
+            PeerState::Awake(awake) => !self.has_enough(awake, now),
             _ => false,
         }
     }
@@ -236,7 +236,7 @@ impl GatewayPeer {
         let retry = self.first_try(io.now);
         for message in self.outbox.window_mut() {
             if is_blocked_by(message, topic_id) {
-                message.step = Step::Published;
+                message.step = DeliveryStep::Published;
                 message.retry = retry;
                 io.output.datagrams.push_bytes(message.repeated());
             }
@@ -262,7 +262,7 @@ impl GatewayPeer {
             }
             return Action::Continue;
         };
-        if message.step != Step::Published {
+        if message.step != DeliveryStep::Published {
             return Action::Continue;
         }
         let (id, qos) = (message.id, message.qos);
@@ -272,7 +272,7 @@ impl GatewayPeer {
             (ReturnCode::Congestion, _) => return Action::Continue,
             (ReturnCode::InvalidTopicId, Some(topic_id)) if !message.is_registered_again => {
                 message.is_registered_again = true; // [SN-PUBACK-2]
-                message.step = Step::Unregistered;
+                message.step = DeliveryStep::Unregistered;
                 self.topics.set_knowledge(topic_id, Knowledge::Unknown);
             }
             (ReturnCode::Accepted, _) if qos == QoS::AtLeastOnce => {
@@ -296,12 +296,12 @@ impl GatewayPeer {
 
     pub(super) fn handle_client_pubrec(&mut self, id: MessageId, io: &mut Io<'_>) -> Action {
         match self.outbox.in_flight_of(id) {
-            Some(message) if message.step == Step::Released => {
+            Some(message) if message.step == DeliveryStep::Released => {
                 let message_id = message.message_id;
                 self.send(&Message::PubRel(message_id), io);
             }
-            Some(message) if message.step == Step::Published && message.qos == QoS::ExactlyOnce => {
-                message.step = Step::Received;
+            Some(message) if message.step == DeliveryStep::Published && message.qos == QoS::ExactlyOnce => {
+                message.step = DeliveryStep::Received;
                 let (id, is_proof) = (message.id, std::mem::take(&mut message.is_proof));
                 self.acknowledge(id, QoS::ExactlyOnce, ReasonCode::Success, io); // [SN-QOS2-2]
                 if is_proof {
@@ -315,7 +315,7 @@ impl GatewayPeer {
     }
 
     pub(super) fn handle_client_pubcomp(&mut self, id: MessageId, io: &mut Io<'_>) -> Action {
-        let message = self.outbox.in_flight_of(id).filter(|message| message.step == Step::Released);
+        let message = self.outbox.in_flight_of(id).filter(|message| message.step == DeliveryStep::Released);
         if let Some(id) = message.map(|message| message.id) {
             self.outbox.remove(id);
             self.write(&Packet::PubComp(Ack::new(id, ReasonCode::Success)), io);
@@ -332,9 +332,9 @@ impl GatewayPeer {
         }
         let retry = self.first_try(io.now);
         match self.outbox.in_flight(id) {
-            Some(message) if message.step == Step::Released => return Action::Continue,
+            Some(message) if message.step == DeliveryStep::Released => return Action::Continue,
             Some(message) => {
-                message.step = Step::Released;
+                message.step = DeliveryStep::Released;
                 message.retry = retry;
             }
             // A message of an earlier connection.
@@ -342,7 +342,7 @@ impl GatewayPeer {
         }
         // A sleeping client gets it at its next wake.
         let message_id = self.outbox.in_flight(id).map(|message| message.message_id);
-        if let Some(message_id) = message_id.filter(|_| !matches!(self.state, State::Asleep(_))) {
+        if let Some(message_id) = message_id.filter(|_| !matches!(self.state, PeerState::Asleep(_))) {
             self.send(&Message::PubRel(message_id), io);
         }
         Action::Continue
@@ -407,8 +407,8 @@ impl GatewayPeer {
     fn not_answered(&mut self, io: &mut Io<'_>) -> Action {
         match self.state {
             // Its PINGREQ was an old copy, or it sleeps already: its messages wait, and its sleep has a deadline.
-            State::Awake(awake) => {
-                self.state = State::Asleep(awake.duration);
+            PeerState::Awake(awake) => {
+                self.state = PeerState::Asleep(awake.duration);
                 Action::Continue
             }
             _ => self.lose(End::NoAnswer, io),
@@ -418,7 +418,7 @@ impl GatewayPeer {
     fn repeat(&mut self, id: PacketId, io: &mut Io<'_>) {
         let Some(message) = self.outbox.in_flight(id) else { return };
         match message.step {
-            Step::Published => match &mut self.reach {
+            DeliveryStep::Published => match &mut self.reach {
                 Reach::Proven => io.output.datagrams.push_bytes(message.repeated()),
                 Reach::Unproven { budget, is_new: true, .. } if message.size() + PINGREQ_BYTES <= *budget => {
                     *budget -= message.size();
@@ -429,11 +429,11 @@ impl GatewayPeer {
                 // [SN-ADDRESS-2]
                 Reach::Unproven { .. } => {}
             },
-            Step::Released => {
+            DeliveryStep::Released => {
                 let message_id = message.message_id;
                 self.send(&Message::PubRel(message_id), io);
             }
-            Step::Unregistered | Step::Received => {}
+            DeliveryStep::Unregistered | DeliveryStep::Received => {}
         }
     }
 
@@ -468,5 +468,5 @@ const SMALL: usize = 128;
 const HITS: u8 = 2;
 
 fn is_blocked_by(message: &InFlight, topic_id: u16) -> bool {
-    message.step == Step::Unregistered && message.topic_id == Some(topic_id)
+    message.step == DeliveryStep::Unregistered && message.topic_id == Some(topic_id)
 }

@@ -51,7 +51,7 @@ pub struct GatewayPeer {
     last_connect: Option<Terms>,
     /// Time of the first CONNECT.
     connected_at: Instant,
-    state: State,
+    state: PeerState,
     upstream: Upstream,
     will: Option<Box<Will>>,
     /// Changes of the Will so far.
@@ -137,7 +137,7 @@ struct Terms {
 }
 
 #[derive(Debug)]
-enum State {
+enum PeerState {
     /// AUTH of the client is due by then.
     AwaitingCredentials(Instant),
     /// WILLTOPICREQ is sent.
@@ -190,7 +190,7 @@ enum Reach {
 impl GatewayPeer {
     /// Handles a message of the client. `size` is the size of its datagram in bytes.
     pub fn handle_message(&mut self, message: &Message<'_>, size: usize, io: &mut Io<'_>) -> Action {
-        if matches!(self.state, State::Ended) {
+        if matches!(self.state, PeerState::Ended) {
             return Action::Continue;
         }
         self.received_at = io.now;
@@ -208,7 +208,7 @@ impl GatewayPeer {
         if is_request(message) {
             self.last_connect = None;
         }
-        if let State::Connecting(Some(held)) = &mut self.state
+        if let PeerState::Connecting(Some(held)) = &mut self.state
             && is_request(message)
         {
             if !held.push(message) {
@@ -289,7 +289,7 @@ impl GatewayPeer {
     /// Ends the peer, such as for a takeover of its session, or before the gateway stops. Tells the client, and leaves
     /// the upstream without DISCONNECT, so that the broker publishes the Will or keeps the session for a successor.
     pub fn close(&mut self, io: &mut Io<'_>) -> Action {
-        if matches!(self.state, State::Ended) {
+        if matches!(self.state, PeerState::Ended) {
             return Action::Continue;
         }
         self.disconnect_client(io);
@@ -298,7 +298,7 @@ impl GatewayPeer {
 
     /// Ends the peer of an unproven client to make room, as if the client was lost. Tells the client nothing.
     pub fn evict(&mut self, io: &mut Io<'_>) -> Action {
-        if matches!(self.state, State::Ended) {
+        if matches!(self.state, PeerState::Ended) {
             return Action::Continue;
         }
         self.lose(End::Closed, io)
@@ -382,17 +382,17 @@ impl GatewayPeer {
 
     /// Whether the client sleeps, be it awake for its messages or not.
     pub fn is_asleep(&self) -> bool {
-        matches!(self.state, State::Asleep(_) | State::Awake(_))
+        matches!(self.state, PeerState::Asleep(_) | PeerState::Awake(_))
     }
 
     /// Whether a sleeping client gets its messages, between PINGREQ and PINGRESP.
     pub fn is_awake(&self) -> bool {
-        matches!(self.state, State::Awake(_))
+        matches!(self.state, PeerState::Awake(_))
     }
 
     /// Whether the client has CONNACK.
     pub fn is_connected(&self) -> bool {
-        matches!(self.state, State::Active | State::Asleep(_) | State::Awake(_))
+        matches!(self.state, PeerState::Active | PeerState::Asleep(_) | PeerState::Awake(_))
     }
 
     /// When the last datagram of the client came.
@@ -461,7 +461,7 @@ impl GatewayPeer {
     }
 
     fn end(&mut self, end: End) -> Action {
-        self.state = State::Ended;
+        self.state = PeerState::Ended;
         self.upstream = Upstream::Closed;
         Action::End(end)
     }

@@ -10,7 +10,7 @@ use tenbin_sn_codec::v1_2::{Message, MessageId, PubAck, Publish, QoS, ReturnCode
 use super::upstream::Upstream;
 use super::{Action, GatewayPeer};
 use crate::gateway::Gateway;
-use crate::message_ids::{Answer, Begin, Doubtful, Step, fingerprint};
+use crate::message_ids::{Answer, Begin, Doubtful, ExchangeStep, fingerprint};
 use crate::outbox::{message_id, packet_id};
 use crate::output::{DropCause, Io};
 use crate::reason::{ack_code, to_mqtt};
@@ -59,7 +59,7 @@ impl GatewayPeer {
                     let (field, topic) = (publish.topic.field(), name.into_owned());
                     let (retain, data) = (publish.retain, Bytes::copy_from_slice(publish.data));
                     let answer_at = Some(answer_at);
-                    let step = Step::Doubtful(Box::new(Doubtful { answer_at, field, topic, retain, data }));
+                    let step = ExchangeStep::Doubtful(Box::new(Doubtful { answer_at, field, topic, retain, data }));
                     self.exchanges.begin(id, content, step, io.now);
                     self.answer_doubtful(io);
                     return Action::Continue;
@@ -67,7 +67,11 @@ impl GatewayPeer {
                 begin => return self.answer_again(id, &begin, publish, io),
             }
             let topic = publish.topic.field();
-            let step = if qos == QoS::AtLeastOnce { Step::AwaitPubAck(topic) } else { Step::AwaitPubRec(topic) };
+            let step = if qos == QoS::AtLeastOnce {
+                ExchangeStep::AwaitPubAck(topic)
+            } else {
+                ExchangeStep::AwaitPubRec(topic)
+            };
             self.exchanges.begin(id, content, step, io.now);
             header.packet_id = Some(packet_id(id)); // [SN-MSGID-1]
             header.dup = publish.dup; // [SN-PUBLISH-3]
@@ -128,11 +132,11 @@ impl GatewayPeer {
             return Action::Continue;
         }
         match self.exchanges.get(id).map(|exchange| &mut exchange.step) {
-            Some(step @ Step::AwaitPubRel) => *step = Step::AwaitPubComp,
+            Some(step @ ExchangeStep::AwaitPubRel) => *step = ExchangeStep::AwaitPubComp,
             // It is no copy: the broker gets it now, and its release behind it. [SN-DUPLICATE-3]
-            Some(step @ Step::Doubtful(_)) if !is_full => {
-                if let Step::Doubtful(message) = std::mem::replace(step, Step::AwaitPubComp) {
-                    *step = Step::AwaitPubRecOfReleased(message.field);
+            Some(step @ ExchangeStep::Doubtful(_)) if !is_full => {
+                if let ExchangeStep::Doubtful(message) = std::mem::replace(step, ExchangeStep::AwaitPubComp) {
+                    *step = ExchangeStep::AwaitPubRecOfReleased(message.field);
                     self.publish_released(id, *message, io);
                 }
                 return Action::Continue;
@@ -144,7 +148,7 @@ impl GatewayPeer {
                 return Action::Continue;
             }
             // A message of an earlier connection: the broker knows it, or answers that it does not.
-            None => self.exchanges.begin(id, 0, Step::AwaitPubComp, io.now),
+            None => self.exchanges.begin(id, 0, ExchangeStep::AwaitPubComp, io.now),
         }
         self.write(&Packet::PubRel(Ack::new(packet_id(id), ReasonCode::Success)), io); // [SN-QOS2-1]
         Action::Continue
@@ -162,7 +166,7 @@ impl GatewayPeer {
     pub(super) fn handle_broker_puback(&mut self, ack: &Ack, io: &mut Io<'_>) -> Action {
         let id = message_id(ack.packet_id);
         let Some(exchange) = self.exchanges.get(id) else { return Action::Continue };
-        let Step::AwaitPubAck(topic_id) = exchange.step else { return Action::Continue };
+        let ExchangeStep::AwaitPubAck(topic_id) = exchange.step else { return Action::Continue };
         let code = ack_code(ack.reason);
         if code == ReturnCode::Accepted {
             exchange.finish(Answer::PubAck(topic_id), io.now);
@@ -177,7 +181,7 @@ impl GatewayPeer {
         let id = message_id(ack.packet_id);
         let code = ack_code(ack.reason);
         match self.exchanges.get(id).map(|exchange| &mut exchange.step) {
-            Some(Step::AwaitPubRec(topic_id) | Step::AwaitPubRecOfReleased(topic_id))
+            Some(ExchangeStep::AwaitPubRec(topic_id) | ExchangeStep::AwaitPubRecOfReleased(topic_id))
                 if code != ReturnCode::Accepted =>
             {
                 let topic_id = *topic_id;
@@ -185,12 +189,12 @@ impl GatewayPeer {
                 // MQTT-SN has no refusal in PUBREC. [SN-PUBACK-1]
                 self.send(&Message::PubAck(PubAck { topic_id, message_id: Some(id), code }), io);
             }
-            Some(step @ Step::AwaitPubRec(_)) => {
-                *step = Step::AwaitPubRel;
+            Some(step @ ExchangeStep::AwaitPubRec(_)) => {
+                *step = ExchangeStep::AwaitPubRel;
                 self.send(&Message::PubRec(id), io);
             }
-            Some(step @ Step::AwaitPubRecOfReleased(_)) => {
-                *step = Step::AwaitPubComp;
+            Some(step @ ExchangeStep::AwaitPubRecOfReleased(_)) => {
+                *step = ExchangeStep::AwaitPubComp;
                 self.write(&Packet::PubRel(Ack::new(ack.packet_id, ReasonCode::Success)), io);
             }
             Some(_) => {}
@@ -206,7 +210,7 @@ impl GatewayPeer {
     pub(super) fn handle_broker_pubcomp(&mut self, ack: &Ack, io: &mut Io<'_>) -> Action {
         let id = message_id(ack.packet_id);
         let Some(exchange) = self.exchanges.get(id) else { return Action::Continue };
-        if matches!(exchange.step, Step::AwaitPubComp) {
+        if matches!(exchange.step, ExchangeStep::AwaitPubComp) {
             exchange.finish(Answer::PubComp, io.now);
             self.send(&Message::PubComp(id), io);
         }

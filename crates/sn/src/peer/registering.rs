@@ -5,7 +5,7 @@ use std::time::Instant;
 use tenbin_codec::TopicName;
 use tenbin_sn_codec::v1_2::{Message, MessageId, RegAck, Register, ReturnCode};
 
-use super::{Action, End, GatewayPeer, Reach, State};
+use super::{Action, End, GatewayPeer, PeerState, Reach};
 use crate::candidate::GUESSES_MAXIMUM;
 use crate::gateway::Gateway;
 use crate::outbox::{PINGREQ_BYTES, Registering};
@@ -112,7 +112,9 @@ impl GatewayPeer {
 
     /// Whether [`GatewayPeer::ask`] asks: the client listens, and is not asked already.
     pub fn may_be_asked(&self) -> bool {
-        !self.is_proven() && self.outbox.register.is_none() && matches!(self.state, State::Active | State::Awake(_))
+        !self.is_proven()
+            && self.outbox.register.is_none()
+            && matches!(self.state, PeerState::Active | PeerState::Awake(_))
     }
 
     /// Asks the client for the proof of its address, unless it is asked already.

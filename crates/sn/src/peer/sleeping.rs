@@ -6,7 +6,7 @@ use tenbin_codec::{PublishHeader, ReportCarrier, TopicName};
 use tenbin_sn_codec::v1_2::{Disconnect, Message, PingReq, ReturnCode};
 
 use super::upstream::Upstream;
-use super::{Action, Awake, End, GatewayPeer, State};
+use super::{Action, Awake, End, GatewayPeer, PeerState};
 use crate::output::Io;
 
 /// Pings to the broker that return with no message between before a wake ends: with a window of one, the answer to a
@@ -16,8 +16,8 @@ const QUIET_PINGS: u8 = 2;
 impl GatewayPeer {
     /// Interrupts the wake of a client that has lost its address: the rest of its messages waits for the next one.
     pub fn sleep_on(&mut self) {
-        if let State::Awake(awake) = self.state {
-            self.state = State::Asleep(awake.duration);
+        if let PeerState::Awake(awake) = self.state {
+            self.state = PeerState::Asleep(awake.duration);
         }
     }
 
@@ -25,10 +25,10 @@ impl GatewayPeer {
         match disconnect.duration.filter(|&seconds| seconds > 0) {
             Some(seconds) if self.is_connected() => {
                 let duration = Duration::from_secs(seconds.into()).min(self.settings().sleep_maximum); // [SN-SLEEP-1]
-                if matches!(self.state, State::Active) {
+                if matches!(self.state, PeerState::Active) {
                     self.report(true, io);
                 }
-                self.state = State::Asleep(duration);
+                self.state = PeerState::Asleep(duration);
                 self.disconnect_client(io);
                 Action::Continue
             }
@@ -47,26 +47,31 @@ impl GatewayPeer {
                 self.disconnect_client(io);
                 Action::Continue
             }
-            State::Active => {
+            PeerState::Active => {
                 self.send(&Message::PingResp, io); // [SN-PING-1]
                 Action::Continue
             }
-            State::Asleep(duration) => {
-                self.state =
-                    State::Awake(Awake { duration, since: io.now, delivered: 0, quiet_pings: 0, is_pinging: false });
+            PeerState::Asleep(duration) => {
+                self.state = PeerState::Awake(Awake {
+                    duration,
+                    since: io.now,
+                    delivered: 0,
+                    quiet_pings: 0,
+                    is_pinging: false,
+                });
                 self.repeat_all(io); // [SN-WAKE-1]
                 self.deliver_waiting(io);
                 Action::Continue
             }
             // PINGRESP comes at the end of the wake.
-            State::Awake(_) => Action::Continue,
+            PeerState::Awake(_) => Action::Continue,
             _ => self.unexpected(io),
         }
     }
 
     /// CONNECT ends sleep, and the client gets its messages `[SN-WAKE-3]`.
     pub(super) fn return_from_sleep(&mut self, io: &mut Io<'_>) -> Action {
-        self.state = State::Active;
+        self.state = PeerState::Active;
         self.send(&Message::ConnAck(ReturnCode::Accepted), io);
         self.report(false, io);
         self.repeat_all(io);
@@ -76,20 +81,20 @@ impl GatewayPeer {
 
     /// Sends PINGRESP and lets the client sleep again, if it has all its messages `[SN-WAKE-2]`.
     pub(super) fn finish_wake(&mut self, io: &mut Io<'_>) {
-        let State::Awake(awake) = self.state else { return };
+        let PeerState::Awake(awake) = self.state else { return };
         let has_enough = self.has_enough(&awake, io.now);
         // The question for a proof holds nothing up.
         let is_idle = self.outbox.is_idle() || (self.is_new() && self.outbox.has_nothing_but_register());
         let has_all = is_idle && awake.quiet_pings >= QUIET_PINGS;
         if has_all || (has_enough && self.outbox.nothing_under_way()) {
             self.send(&Message::PingResp, io);
-            self.state = State::Asleep(awake.duration);
+            self.state = PeerState::Asleep(awake.duration);
             self.alive_at = io.now;
             return;
         }
         let Upstream::Open(link) = &self.upstream else { return };
         if is_idle && link.pinged_at.is_none() {
-            self.state = State::Awake(Awake { is_pinging: true, ..awake });
+            self.state = PeerState::Awake(Awake { is_pinging: true, ..awake });
             self.write_ping(io);
         }
     }
@@ -106,7 +111,7 @@ impl GatewayPeer {
         if let Upstream::Open(link) = &mut self.upstream {
             link.pinged_at = None;
         }
-        if let State::Awake(awake) = &mut self.state
+        if let PeerState::Awake(awake) = &mut self.state
             && std::mem::take(&mut awake.is_pinging)
         {
             awake.quiet_pings += 1;

@@ -8,7 +8,7 @@ use tenbin_sn_codec::v1_2::{self, Message, MessageId, QoS, ReturnCode, Subscribe
 
 use super::upstream::Upstream;
 use super::{Action, GatewayPeer};
-use crate::message_ids::{Answer, AnsweredTopic, Begin, Step, fingerprint};
+use crate::message_ids::{Answer, AnsweredTopic, Begin, ExchangeStep, fingerprint};
 use crate::outbox::{message_id, packet_id};
 use crate::output::{DropCause, Io};
 use crate::reason::{ack_code, granted_qos, to_mqtt};
@@ -42,7 +42,7 @@ impl GatewayPeer {
                 Err(code) => return self.suback(id, QoS::AtMostOnce, 0, code, io),
             },
         };
-        self.exchanges.begin(id, content, Step::AwaitSubAck(topic), io.now);
+        self.exchanges.begin(id, content, ExchangeStep::AwaitSubAck(topic), io.now);
         self.awaits_suback = true;
         let options = SubscriptionOptions::at(to_mqtt(qos));
         let subscribe = Subscribe {
@@ -74,7 +74,7 @@ impl GatewayPeer {
         };
         self.exchanges.forget_subacks();
         let topic_id = topic_of(&filter).and_then(|name| self.topics.id(&name));
-        self.exchanges.begin(id, content, Step::AwaitUnsubAck(topic_id), io.now);
+        self.exchanges.begin(id, content, ExchangeStep::AwaitUnsubAck(topic_id), io.now);
         let unsubscribe = Unsubscribe { packet_id: packet_id(id), user_properties: Vec::new(), filters: vec![filter] };
         self.write(&Packet::Unsubscribe(unsubscribe), io); // [SN-UNSUBSCRIBE-1]
         Action::Continue
@@ -83,7 +83,7 @@ impl GatewayPeer {
     pub(super) fn handle_suback(&mut self, suback: &SubAck, io: &mut Io<'_>) -> Action {
         let id = message_id(suback.packet_id);
         let Some(exchange) = self.exchanges.get(id) else { return Action::Continue };
-        let Step::AwaitSubAck(topic) = &exchange.step else { return Action::Continue };
+        let ExchangeStep::AwaitSubAck(topic) = &exchange.step else { return Action::Continue };
         let reason = suback.reasons.first().copied().unwrap_or(ReasonCode::UnspecifiedError);
         let code = ack_code(reason);
         if code != ReturnCode::Accepted {
@@ -116,7 +116,7 @@ impl GatewayPeer {
 
     pub(super) fn handle_unsuback(&mut self, unsuback: &UnsubAck, io: &mut Io<'_>) -> Action {
         let id = message_id(unsuback.packet_id);
-        if let Some(Step::AwaitUnsubAck(topic_id)) = self.exchanges.get(id).map(|exchange| &exchange.step) {
+        if let Some(ExchangeStep::AwaitUnsubAck(topic_id)) = self.exchanges.get(id).map(|exchange| &exchange.step) {
             if let Some(topic_id) = *topic_id {
                 self.topics.note_unsubscribed(topic_id);
             }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tenbin_sn_codec::v1_2::ReturnCode;
 
 use super::upstream::Upstream;
-use super::{Action, Awake, End, GatewayPeer, State};
+use super::{Action, Awake, End, GatewayPeer, PeerState};
 use crate::output::Io;
 use crate::settings::with_tolerance;
 
@@ -13,11 +13,11 @@ impl GatewayPeer {
     /// When [`GatewayPeer::handle_timeout`] must be called; `None` if only input changes the state.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let of_client = match &self.state {
-            State::AskingWillTopic(retry) | State::AskingWillMessage(_, retry) => Some(retry.at),
-            State::Active | State::Awake(_) => earlier(self.outbox.retry_at(), self.paced_until),
-            State::AwaitingCredentials(until) => Some(*until),
-            State::Connecting(_) | State::Asleep(_) => None,
-            State::Ended => return None,
+            PeerState::AskingWillTopic(retry) | PeerState::AskingWillMessage(_, retry) => Some(retry.at),
+            PeerState::Active | PeerState::Awake(_) => earlier(self.outbox.retry_at(), self.paced_until),
+            PeerState::AwaitingCredentials(until) => Some(*until),
+            PeerState::Connecting(_) | PeerState::Asleep(_) => None,
+            PeerState::Ended => return None,
         };
         let of_client = earlier(of_client, self.lost_at().map(|(at, _)| at));
         let of_client = earlier(of_client, self.exchanges.answer_at());
@@ -39,14 +39,14 @@ impl GatewayPeer {
             self.send_ping(io); // [SN-KEEPALIVE-3]
         }
         let action = match &self.state {
-            State::Ended => return Action::Continue,
-            State::AwaitingCredentials(until) if *until <= io.now => {
+            PeerState::Ended => return Action::Continue,
+            PeerState::AwaitingCredentials(until) if *until <= io.now => {
                 self.refuse_connection(ReturnCode::NotSupported, io) // [SN-AUTH-1]
             }
-            State::AskingWillTopic(_) | State::AskingWillMessage(..) => self.repeat_will_request(io),
+            PeerState::AskingWillTopic(_) | PeerState::AskingWillMessage(..) => self.repeat_will_request(io),
             // A sleeping client gets no repetitions. [SN-SLEEP-2]
-            State::AwaitingCredentials(_) | State::Connecting(_) | State::Asleep(_) => Action::Continue,
-            State::Active | State::Awake(_) => self.repeat_overdue(io),
+            PeerState::AwaitingCredentials(_) | PeerState::Connecting(_) | PeerState::Asleep(_) => Action::Continue,
+            PeerState::Active | PeerState::Awake(_) => self.repeat_overdue(io),
         };
         if action != Action::Continue {
             return action;
@@ -62,11 +62,11 @@ impl GatewayPeer {
     /// When a silent client counts as lost, and why.
     fn lost_at(&self) -> Option<(Instant, End)> {
         match self.state {
-            State::Active if self.terms.duration > 0 => {
+            PeerState::Active if self.terms.duration > 0 => {
                 let keep_alive = Duration::from_secs(self.terms.duration.into());
                 Some((self.alive_at + with_tolerance(keep_alive), End::KeepAlive))
             }
-            State::Asleep(duration) | State::Awake(Awake { duration, .. }) => {
+            PeerState::Asleep(duration) | PeerState::Awake(Awake { duration, .. }) => {
                 Some((self.alive_at + with_tolerance(duration), End::Overslept)) // [SN-WAKE-4]
             }
             _ => None,
@@ -75,7 +75,7 @@ impl GatewayPeer {
 
     /// When a client without Duration is asked whether it is there, or counts as lost.
     fn silent_at(&self) -> Option<Instant> {
-        let is_watched = matches!(self.state, State::Active) && self.terms.duration == 0 && !self.is_local;
+        let is_watched = matches!(self.state, PeerState::Active) && self.terms.duration == 0 && !self.is_local;
         let settings = self.settings();
         is_watched.then(|| self.alive_at + settings.silence + settings.retry * u32::from(self.silent_pings))
     }

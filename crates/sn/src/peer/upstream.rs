@@ -9,9 +9,9 @@ use tenbin_codec::{
 };
 use tenbin_sn_codec::v1_2::{Message, ReturnCode};
 
-use super::{Action, End, GatewayPeer, State};
+use super::{Action, End, GatewayPeer, PeerState};
 use crate::held::Held;
-use crate::outbox::Step;
+use crate::outbox::DeliveryStep;
 use crate::output::Io;
 use crate::reason::connack_code;
 
@@ -97,8 +97,8 @@ impl GatewayPeer {
     /// The stream to the broker was closed, or could not be opened.
     pub fn upstream_closed(&mut self, io: &mut Io<'_>) -> Action {
         match (&self.state, &self.upstream) {
-            (State::Ended, _) | (_, Upstream::Closed) => Action::Continue,
-            (State::Connecting(_), _) => {
+            (PeerState::Ended, _) | (_, Upstream::Closed) => Action::Continue,
+            (PeerState::Connecting(_), _) => {
                 self.tell_refusal(ReturnCode::Congestion, io); // [SN-UNKNOWN-2]
                 self.end(End::Upstream(None))
             }
@@ -137,12 +137,12 @@ impl GatewayPeer {
         let settings = self.settings();
         match self.state {
             // Excess QoS 0 messages are dropped.
-            State::Asleep(_) => self.outbox.queued_acknowledged() < settings.sleep_messages,
+            PeerState::Asleep(_) => self.outbox.queued_acknowledged() < settings.sleep_messages,
             _ => {
                 self.outbox.queued() <= settings.sleep_messages / 2
                     && self.outbox.queued_bytes() <= settings.sleep_bytes / 2
                     // PUBREL may stand behind more messages than fit: 3.1.1 has no Receive Maximum.
-                    || self.outbox.window().iter().any(|message| message.step == Step::Received)
+                    || self.outbox.window().iter().any(|message| message.step == DeliveryStep::Received)
             }
         }
     }
@@ -201,7 +201,7 @@ impl GatewayPeer {
 
     fn handle_connack(&mut self, connack: &ConnAck, io: &mut Io<'_>) -> Action {
         let code = connack_code(connack.reason);
-        let is_first = matches!(self.state, State::Connecting(_));
+        let is_first = matches!(self.state, PeerState::Connecting(_));
         if connack.reason == ReasonCode::ClientIdentifierNotValid && is_first && !self.may_resume() {
             return self.end(End::SessionExists);
         }
@@ -218,8 +218,8 @@ impl GatewayPeer {
         };
         self.upstream = Upstream::Open(Link::new(connack, keep_alive, io.now));
         self.was_connected = true;
-        match std::mem::replace(&mut self.state, State::Active) {
-            State::Connecting(held) => {
+        match std::mem::replace(&mut self.state, PeerState::Active) {
+            PeerState::Connecting(held) => {
                 self.keeps_session = connack.session_present || self.is_confirmed();
                 if connack.session_present {
                     self.require_proof();
@@ -253,7 +253,7 @@ impl GatewayPeer {
 
     /// The broker is gone: the client is told `[SN-UNKNOWN-2]`.
     pub(super) fn end_by_broker(&mut self, reason: Option<ReasonCode>, io: &mut Io<'_>) -> Action {
-        if matches!(self.state, State::Connecting(_)) {
+        if matches!(self.state, PeerState::Connecting(_)) {
             self.tell_refusal(ReturnCode::Congestion, io);
         } else {
             self.disconnect_client(io);

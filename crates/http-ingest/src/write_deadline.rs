@@ -17,7 +17,7 @@ const LINGER_BYTES: usize = 1024 * 1024;
 
 /// A stream that fails when its peer reads too slowly. It closes in two steps: a socket that is dropped while unread
 /// bytes wait is reset, and the peer may miss the last answer.
-pub(crate) struct Patience<S> {
+pub(crate) struct WriteDeadline<S> {
     stream: S,
     time: Duration,
     /// When the waiting output must have left; `None` = nothing waits.
@@ -32,7 +32,7 @@ enum End {
     Lingering(usize),
 }
 
-impl<S> Patience<S> {
+impl<S> WriteDeadline<S> {
     /// Output that waits has `time`, and a second more for each 64 KiB that leave.
     pub(crate) fn new(stream: S, time: Duration) -> Self {
         Self { stream, time, deadline: None, end: End::Open }
@@ -60,7 +60,7 @@ impl<S> Patience<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patience<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteDeadline<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -70,7 +70,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patience<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Patience<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WriteDeadline<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.judge(context, written)

@@ -8,9 +8,10 @@ use tenbin_sn_codec::v1_2::{Connect, Message, Publish, Topic};
 
 use super::Thread;
 use crate::peers::{Key, NOWHERE, Origin};
+use crate::route::Via;
 
 /// The gateway's own client.
-pub(super) struct House {
+pub(super) struct SharedClient {
     client_id: String,
     key: Option<Key>,
     /// When it may connect next.
@@ -20,7 +21,7 @@ pub(super) struct House {
 /// Pause after a lost connection.
 const PAUSE: Duration = Duration::from_secs(1);
 
-impl House {
+impl SharedClient {
     pub(super) fn new(now: Instant) -> Self {
         // Several gateways may share a broker.
         let number = RandomState::new().build_hasher().finish();
@@ -29,23 +30,24 @@ impl House {
 }
 
 impl Thread {
-    /// Connects the house if it has to be connected and is not.
-    pub(super) fn keep_house(&mut self) {
+    /// Connects the shared client if it has to be connected and is not.
+    pub(super) fn keep_shared_client(&mut self) {
         if !self.shared.config.listener.qos_minus_one
-            || self.house.key.is_some_and(|key| self.peers.get_mut(key).is_some())
+            || self.shared_client.key.is_some_and(|key| self.peers.get_mut(key).is_some())
         {
             return;
         }
-        if self.now >= self.house.next_try {
-            let client_id = self.house.client_id.clone();
+        if self.now >= self.shared_client.next_try {
+            let client_id = self.shared_client.client_id.clone();
             let connect = Connect { will: false, clean_session: true, duration: 0, client_id: &client_id };
-            self.house.key = self.accept(Origin { socket: NOWHERE, local: None, node: None }, &connect, 0);
-            self.house.next_try = self.now + PAUSE;
-            if let Some(peer) = self.house.key.and_then(|key| self.peers.get_mut(key)) {
+            self.shared_client.key =
+                self.accept(Origin { socket: NOWHERE, via: Via::default(), node: None }, &connect, 0);
+            self.shared_client.next_try = self.now + PAUSE;
+            if let Some(peer) = self.shared_client.key.and_then(|key| self.peers.get_mut(key)) {
                 peer.machine.make_local();
             }
         }
-        let next_try = self.house.next_try;
+        let next_try = self.shared_client.next_try;
         self.ring_by(next_try);
     }
 
@@ -57,7 +59,7 @@ impl Thread {
         if is_per_client {
             return self.output.drops.note(DropCause::UnknownTopic);
         }
-        match self.house.key {
+        match self.shared_client.key {
             Some(key) if self.peers.get_mut(key).is_some() => self.handle_of_peer(key, origin, message, size),
             _ => self.output.drops.note(DropCause::NoUpstream),
         }
