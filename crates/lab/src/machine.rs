@@ -12,7 +12,7 @@ use crate::command::Command;
 use crate::error::Error;
 use crate::process::Process;
 use crate::protocol::{ToGuard, lock};
-use crate::shared::{End, Shared};
+use crate::shared::{ProcessEnd, Shared};
 use crate::signal::Exit;
 
 /// A network, mount and PID namespace with an address of the lab. It stays as it is while its processes come and go.
@@ -78,7 +78,7 @@ impl Machine {
     ///
     /// The program or a file of the command cannot be opened; the lab has ended.
     pub fn spawn(&self, command: &Command) -> Result<Process, Error> {
-        let (id, end) = (self.lab.number(), Arc::<End>::default());
+        let (id, end) = (self.lab.number(), Arc::<ProcessEnd>::default());
         lock(&self.lab.processes).insert(id, Arc::clone(&end));
         let call = ToGuard::Spawn { machine: self.number, process: id, command: command.clone() };
         match self.lab.caller.call(&call) {

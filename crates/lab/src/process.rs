@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::error::Error;
 use crate::procfs::Usage;
 use crate::protocol::{ToGuard, lock};
-use crate::shared::{End, Shared};
+use crate::shared::{ProcessEnd, Shared};
 use crate::signal::{Exit, Signal};
 
 /// A process of a machine, with its descendants. Dropping the handle leaves the process running.
@@ -16,7 +16,7 @@ pub struct Process {
     pub(crate) machine: u16,
     pub(crate) id: u64,
     pub(crate) pid: u32,
-    pub(crate) end: Arc<End>,
+    pub(crate) end: Arc<ProcessEnd>,
 }
 
 impl Process {

@@ -15,7 +15,7 @@ use crate::protocol::{Caller, ToGuard, lock};
 use crate::signal::Exit;
 
 /// Ends of all running processes, by number.
-pub(crate) type Processes = Arc<Mutex<HashMap<u64, Arc<End>>>>;
+pub(crate) type Processes = Arc<Mutex<HashMap<u64, Arc<ProcessEnd>>>>;
 
 /// State that the lab and its handles share.
 #[derive(Debug)]
@@ -52,12 +52,12 @@ impl Shared {
 
 /// End of a process, once it is known.
 #[derive(Debug, Default)]
-pub(crate) struct End {
+pub(crate) struct ProcessEnd {
     pub(crate) state: Mutex<Option<Result<Exit, ()>>>,
     pub(crate) changed: Condvar,
 }
 
-impl End {
+impl ProcessEnd {
     /// Sets the end, unless it is known already. `Err` if the lab ended first.
     pub(crate) fn set(&self, end: Result<Exit, ()>) {
         lock(&self.state).get_or_insert(end);

@@ -56,6 +56,29 @@ impl ChildBroker {
         Self::start(command).await
     }
 
+    /// Starts two nodes of a cluster, and etcd, which end with it. Returns the addresses of the leader and the follower too.
+    ///
+    /// # Errors
+    /// etcd is not installed, or there is no follower in time.
+    pub(crate) async fn pair(directory: &Path) -> Result<(Self, [SocketAddr; 2]), LoadgenError> {
+        let program = broker_program()?;
+        let start_error = |source| LoadgenError::Start { program: program.clone(), source };
+        let port = two_free_ports().map_err(start_error)?;
+        let mut command = Command::new(&program);
+        command.args(["cluster", "dev", "--nodes", "2", "--no-restart", "--port", &port.to_string(), "--directory"]);
+        command.arg(directory).env("TENBIN_CLUSTER__MOVE_SLOW_RECEIVERS", "true");
+        let mut pair = Self::spawn(command)?;
+        let mut found = None;
+        let look = |output: &Output| {
+            let node = |number: u16| SocketAddr::from(([127, 0, 0, 1], port + number - 1));
+            let [leader, follower] = output.heard().pair?;
+            found = Some([node(leader), node(follower)]);
+            found.map(|[leader, _]| leader)
+        };
+        pair.wait_for_address(&program, look).await?;
+        found.map(|nodes| (pair, nodes)).ok_or(LoadgenError::NotListening { program, said: String::new() })
+    }
+
     fn tenbin_command(program: &Path, policy: Option<&str>) -> Command {
         let mut command = Command::new(program);
         command.args(["broker", "--listen", "127.0.0.1:0", "--ephemeral"]);
@@ -136,7 +159,7 @@ impl ChildBroker {
     async fn wait_for_address(
         &mut self,
         program: &Path,
-        find: impl Fn(&Output) -> Option<SocketAddr>,
+        mut find: impl FnMut(&Output) -> Option<SocketAddr>,
     ) -> Result<(), LoadgenError> {
         let deadline = Instant::now() + START_LIMIT;
         loop {
@@ -161,6 +184,30 @@ impl Drop for ChildBroker {
     }
 }
 
+/// Numbers of leader and follower in a line of `tenbin cluster dev`.
+fn pair_in(line: &str) -> Option<[u16; 2]> {
+    let (leader, rest) = line.split_once(" leads in epoch ")?;
+    let (_, rest) = rest.split_once("; ")?;
+    let (follower, _) = rest.split_once(" follows")?;
+    let number = |node: &str| node.rsplit_once("node-")?.1.parse().ok();
+    Some([number(leader)?, number(follower)?])
+}
+
+/// The first one of two consecutive ports that are free now.
+fn two_free_ports() -> std::io::Result<u16> {
+    let mut failed = None;
+    for _ in 0..20 {
+        let first = TcpListener::bind("127.0.0.1:0")?;
+        let port = first.local_addr()?.port();
+        match TcpListener::bind(("127.0.0.1", port.saturating_add(1))) {
+            Ok(_) if port < u16::MAX => return Ok(port),
+            Ok(_) => {}
+            Err(error) => failed = Some(error),
+        }
+    }
+    Err(failed.unwrap_or_else(|| std::io::ErrorKind::AddrInUse.into()))
+}
+
 /// Output of a process: the address, and the last lines for error messages.
 ///
 /// It is read to the end, so that the process never blocks on a full pipe.
@@ -172,6 +219,8 @@ struct Output {
 #[derive(Debug, Default)]
 struct Heard {
     address: Option<SocketAddr>,
+    /// Numbers of the nodes that lead and follow, as `cluster dev` tells them.
+    pair: Option<[u16; 2]>,
     last_lines: VecDeque<String>,
 }
 
@@ -189,6 +238,7 @@ impl Output {
     fn hear(&self, line: &str) {
         let mut heard = self.heard();
         heard.address = heard.address.or_else(|| listening_address(line));
+        heard.pair = pair_in(line).or(heard.pair);
         if line.trim().is_empty() {
             return;
         }

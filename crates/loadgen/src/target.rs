@@ -179,6 +179,12 @@ impl RunningBroker {
         Self { name: name.to_owned(), host, port, pid: Some(child.pid()), child: Some(child) }
     }
 
+    /// The node of a pair at `address`; the pair ends with the node that has `child`.
+    pub(crate) fn node(name: &str, address: std::net::SocketAddr, child: Option<ChildBroker>) -> Self {
+        let (host, port) = (address.ip().to_string(), address.port());
+        Self { name: name.to_owned(), host, port, pid: None, child }
+    }
+
     /// The broker's entry in a plan.
     pub(crate) fn place(&self) -> Broker {
         Broker::new(&self.name, &self.host, self.port)

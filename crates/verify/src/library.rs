@@ -16,7 +16,7 @@ macro_rules! ready {
 pub(crate) const EXPECTED: &str = include_str!("../../../verifications/expected.toml");
 
 /// All of them, in the order of `tenbin-verify list`.
-pub(crate) const ALL: [Ready; 23] = ready![
+pub(crate) const ALL: [Ready; 25] = ready![
     "kill-qos1",
     "kill-qos1-others",
     "kill-qos2",
@@ -32,9 +32,11 @@ pub(crate) const ALL: [Ready; 23] = ready![
     "flapping-link",
     "lossy-link",
     "noisy-neighbour",
+    "disk-broken-leader",
     "disk-full",
     "clock-skew",
     "rolling-restart",
+    "join-under-load",
     "reconnect-storm",
     "paper-standalone",
     "paper-replication",

@@ -1,7 +1,6 @@
 //! The program `tenbin-verify`: parses arguments and calls the library.
 #![forbid(unsafe_code)]
 
-use std::io;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -30,7 +29,7 @@ fn main() -> ExitCode {
         Command::About(command) => return cli::end("tenbin-verify", cli::about(&command, Cli::command())),
     };
     let setup = Setup::installed(tenbin_loadgen::drivers::all());
-    match tenbin_verify::run(&command, &setup, &mut io::stdout().lock()) {
+    match tenbin_verify::run(&command, &setup, &mut cli::out()) {
         Ok(code) => ExitCode::from(code),
         Err(error) => cli::fail("tenbin-verify", &error, error.exit_code()),
     }

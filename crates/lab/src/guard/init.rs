@@ -22,10 +22,10 @@ use crate::signal::Signal;
 
 /// Supervisors and commands that run, by the number of the process.
 #[derive(Clone, Default)]
-struct Running(Arc<Mutex<HashMap<u64, Entry>>>);
+struct Running(Arc<Mutex<HashMap<u64, RunningProcess>>>);
 
 #[derive(Clone, Copy)]
-struct Entry {
+struct RunningProcess {
     supervisor: u32,
     main: u32,
     /// Counts the signals, so that a timer continues no tree that was stopped anew.
@@ -72,7 +72,7 @@ impl Running {
                 return Err(Error::Failed(reason));
             }
         };
-        lock(&self.0).insert(process, Entry { supervisor: supervisor.id(), main, signals: 0 });
+        lock(&self.0).insert(process, RunningProcess { supervisor: supervisor.id(), main, signals: 0 });
         let (running, events) = (self.clone(), events.clone());
         let watch = move || running.watch(process, supervisor, reports, &events);
         thread::Builder::new().name("lab-reports".to_owned()).spawn(watch).map_err(Error::io("start a thread"))?;

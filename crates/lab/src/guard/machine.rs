@@ -20,11 +20,11 @@ pub(super) struct Machine {
     pub(super) name: String,
     pub(super) data: PathBuf,
     pub(super) disk: Option<Disk>,
-    place: Place,
+    place: MachineKind,
 }
 
 /// Namespaces of a machine.
-enum Place {
+enum MachineKind {
     /// The lab's.
     Own {
         init: Caller,
@@ -58,22 +58,22 @@ impl Machine {
             .map_err(Error::io(format!("start machine {name}")))?;
         let exited = move |process, exit| answers.send(&Answer::Exited { process, exit });
         let init = Caller::start(own, exited, || ()).map_err(Error::io("start a thread"))?;
-        Ok(Self { name, data, disk, place: Place::Own { init, child } })
+        Ok(Self { name, data, disk, place: MachineKind::Own { init, child } })
     }
 
     /// A guest: a machine in another program's namespace, which joins the lab later.
     pub(super) fn guest(name: String, data: PathBuf) -> Self {
-        Self { name, data, disk: None, place: Place::Guest(Mutex::default()) }
+        Self { name, data, disk: None, place: MachineKind::Guest(Mutex::default()) }
     }
 
     /// True for a machine in another program's namespaces.
     pub(super) fn is_guest(&self) -> bool {
-        matches!(self.place, Place::Guest(_))
+        matches!(self.place, MachineKind::Guest(_))
     }
 
     /// Sets the network namespace of a guest.
     pub(super) fn enter(&self, namespace: OwnedFd) -> Result<(), Error> {
-        let Place::Guest(known) = &self.place else {
+        let MachineKind::Guest(known) = &self.place else {
             return Err(Error::Failed(format!("machine {} is no guest: it has a network already", self.name)));
         };
         *lock(known) = Some(namespace);
@@ -83,8 +83,8 @@ impl Machine {
     /// Calls `act` with the path of the machine's network namespace, as processes of the guard see it.
     pub(super) fn with_network<R>(&self, act: impl FnOnce(&str) -> Result<R, Error>) -> Result<R, Error> {
         match &self.place {
-            Place::Own { child, .. } => act(&format!("/proc/{}/ns/net", child.id())),
-            Place::Guest(namespace) => match &*lock(namespace) {
+            MachineKind::Own { child, .. } => act(&format!("/proc/{}/ns/net", child.id())),
+            MachineKind::Guest(namespace) => match &*lock(namespace) {
                 Some(namespace) => act(&format!("/proc/{}/fd/{}", std::process::id(), namespace.as_raw_fd())),
                 None => Err(Error::Failed(format!("guest {} has no network yet", self.name))),
             },
@@ -94,15 +94,15 @@ impl Machine {
     /// Runs `ip` with lines of commands in the machine's network. A guest without a network learns of them when it joins.
     pub(super) fn ip(&self, lines: &str) -> Result<(), Error> {
         match &self.place {
-            Place::Own { .. } => self.run(&IP_BATCH, lines),
-            Place::Guest(namespace) if lock(namespace).is_none() => Ok(()),
+            MachineKind::Own { .. } => self.run(&IP_BATCH, lines),
+            MachineKind::Guest(namespace) if lock(namespace).is_none() => Ok(()),
             // The guard runs `ip` itself, because a container may lack the program.
-            Place::Guest(_) => self.with_network(|path| within(path, || program::run(&IP_BATCH, lines))),
+            MachineKind::Guest(_) => self.with_network(|path| within(path, || program::run(&IP_BATCH, lines))),
         }
     }
 
     pub(super) fn call<R: serde::de::DeserializeOwned>(&self, call: &ToMachine) -> Result<R, Error> {
-        let Place::Own { init, .. } = &self.place else {
+        let MachineKind::Own { init, .. } = &self.place else {
             return Err(Error::Failed(format!("machine {} is a guest: the lab has no processes in it", self.name)));
         };
         init.call(call).map_err(|error| match error {
@@ -133,7 +133,7 @@ pub(super) fn within<R: Send>(path: &str, act: impl FnOnce() -> Result<R, Error>
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        if let Place::Own { init, child } = &mut self.place {
+        if let MachineKind::Own { init, child } = &mut self.place {
             init.close();
             let _ = child.wait();
         }

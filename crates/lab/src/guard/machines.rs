@@ -19,7 +19,7 @@ use crate::descriptor::receive_descriptor;
 use crate::error::Error;
 use crate::program;
 use crate::protocol::{Answers, HOSTS, Settings, ToGuard, ToMachine, lock, value};
-use crate::switch::{Port, PortKind, State, Switch, Trunk, hardware_address, raw};
+use crate::switch::{Port, PortKind, Switch, SwitchState, Trunk, hardware_address, raw};
 
 /// All machines of the lab, and its switch.
 pub(super) struct Machines {
@@ -62,7 +62,7 @@ impl Machines {
             }
             ToGuard::Usage { machine, process } => self.machine(machine)?.call(&ToMachine::Usage { process }),
             ToGuard::Impair { id, links, shape, time } => {
-                let change = move |state: &mut State| {
+                let change = move |state: &mut SwitchState| {
                     let until = time.map(|time| state.now() + time);
                     state.fabric.impair(id, &links, &shape, until);
                 };
@@ -80,7 +80,7 @@ impl Machines {
     }
 
     /// Calls `change` on the switch's thread.
-    fn with<R: Send + 'static>(&self, change: impl FnOnce(&mut State) -> R + Send + 'static) -> Result<R, Error> {
+    fn with<R: Send + 'static>(&self, change: impl FnOnce(&mut SwitchState) -> R + Send + 'static) -> Result<R, Error> {
         self.switch.with(change).map_err(Error::io("reach the switch"))
     }
 

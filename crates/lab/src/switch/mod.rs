@@ -29,7 +29,7 @@ pub(crate) use trunk::Trunk;
 /// Frames that are read from one port before the others have their turn.
 const TURN: usize = 32;
 
-type Order = Box<dyn FnOnce(&mut State) + Send>;
+type Order = Box<dyn FnOnce(&mut SwitchState) + Send>;
 
 /// Handle of the switch's thread, which lives as long as the process.
 #[derive(Clone)]
@@ -39,7 +39,7 @@ pub(crate) struct Switch {
 }
 
 /// The switch's own state, on its thread.
-pub(crate) struct State {
+pub(crate) struct SwitchState {
     pub(crate) fabric: Fabric,
     ways: Ways,
     started: Instant,
@@ -63,7 +63,7 @@ enum Way {
     Nowhere,
 }
 
-impl State {
+impl SwitchState {
     /// Time of the lab: since the switch started.
     pub(crate) fn now(&self) -> Duration {
         self.started.elapsed()
@@ -99,7 +99,7 @@ impl Switch {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let switch = Self { orders: Arc::default(), wake };
         let own = switch.clone();
-        let state = State { fabric: Fabric::new(seed), ways: Ways::default(), started: Instant::now() };
+        let state = SwitchState { fabric: Fabric::new(seed), ways: Ways::default(), started: Instant::now() };
         thread::Builder::new().name("switch".to_owned()).spawn(move || own.run(state))?;
         Ok(switch)
     }
@@ -107,10 +107,10 @@ impl Switch {
     /// Calls `change` on the switch's thread, between two frames.
     pub(crate) fn with<R: Send + 'static>(
         &self,
-        change: impl FnOnce(&mut State) -> R + Send + 'static,
+        change: impl FnOnce(&mut SwitchState) -> R + Send + 'static,
     ) -> io::Result<R> {
         let (answer, answered): (SyncSender<R>, _) = sync_channel(1);
-        let order = Box::new(move |state: &mut State| {
+        let order = Box::new(move |state: &mut SwitchState| {
             let _ = answer.send(change(state));
         });
         self.orders.lock().unwrap_or_else(PoisonError::into_inner).push(order);
@@ -118,7 +118,7 @@ impl Switch {
         answered.recv().map_err(|_| io::Error::other("the switch has stopped"))
     }
 
-    fn run(&self, mut state: State) {
+    fn run(&self, mut state: SwitchState) {
         // The kernel's default lets a thread wake up 50 µs late. An error leaves it at that.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         // Busy programs must not make the network slow. Users without this right have the usual priority.
@@ -128,7 +128,7 @@ impl Switch {
         loop {
             let orders = std::mem::take(&mut *self.orders.lock().unwrap_or_else(PoisonError::into_inner));
             orders.into_iter().for_each(|order| order(&mut state));
-            let State { fabric, ways, started } = &mut state;
+            let SwitchState { fabric, ways, started } = &mut state;
             fabric.advance(started.elapsed(), &mut |to, frame: &[u8]| ways.write(to, frame));
             self.wait(fabric.next(), *started, ways, &mut ready);
             for source in ready.drain(..) {

@@ -16,7 +16,7 @@ use super::{names, publishing, receiving};
 
 /// Stage of a run. Stages never go back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
-pub(super) enum Stage {
+pub(super) enum DriverStage {
     /// Clients are connected and wait.
     Ready,
     /// Publishers publish from this time on.
@@ -35,7 +35,7 @@ enum Clients {
 }
 
 /// State that both threads share.
-struct Shared {
+struct SharedHost {
     plan: Arc<Plan>,
     layout: Arc<Layout>,
     clock: RunClock,
@@ -54,13 +54,13 @@ pub(super) struct Side {
     pub(super) layout: Arc<Layout>,
     pub(super) clock: RunClock,
     pub(super) events: Events,
-    stages: watch::Receiver<Stage>,
+    stages: watch::Receiver<DriverStage>,
 }
 
 /// Records of connections, for callbacks of client libraries.
 #[derive(Clone)]
 pub(super) struct Events {
-    shared: Arc<Shared>,
+    shared: Arc<SharedHost>,
     clients: Clients,
 }
 
@@ -107,19 +107,19 @@ impl Side {
         self.events.shared.start_ns.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    pub(super) fn stage(&self) -> Stage {
+    pub(super) fn stage(&self) -> DriverStage {
         *self.stages.borrow()
     }
 
     /// Waits for a stage of at least `stage`; returns it.
-    pub(super) async fn reaches(&self, stage: Stage) -> Stage {
+    pub(super) async fn reaches(&self, stage: DriverStage) -> DriverStage {
         // The run was dropped if there is no sender.
-        self.stages.clone().wait_for(|now| *now >= stage).await.map_or(Stage::End, |now| *now)
+        self.stages.clone().wait_for(|now| *now >= stage).await.map_or(DriverStage::End, |now| *now)
     }
 
     /// Waits for the end of the run.
     pub(super) async fn is_over(&self) {
-        self.reaches(Stage::End).await;
+        self.reaches(DriverStage::End).await;
     }
 
     /// `HOST:PORT` of all doors of the system of broker `first`, which is in front.
@@ -133,7 +133,7 @@ impl Side {
     }
 }
 
-impl Shared {
+impl SharedHost {
     fn failure(&self) -> MutexGuard<'_, Option<LoadgenError>> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -141,8 +141,8 @@ impl Shared {
 
 /// Clients of one process over one protocol.
 struct Host {
-    shared: Arc<Shared>,
-    stages: watch::Sender<Stage>,
+    shared: Arc<SharedHost>,
+    stages: watch::Sender<DriverStage>,
     ended: Vec<oneshot::Receiver<()>>,
 }
 
@@ -180,7 +180,7 @@ fn prepare<P: Protocol>(
     Box::pin(async move {
         P::check(&plan)?;
         let recorder = || Mutex::new(Recorder::new(Arc::clone(&layout), &plan, u64::MAX));
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedHost {
             window: Window::of(&plan),
             counters: Default::default(),
             recorders: [recorder(), recorder()],
@@ -191,7 +191,7 @@ fn prepare<P: Protocol>(
             clock,
             slice,
         });
-        let (stages, _) = watch::channel(Stage::Ready);
+        let (stages, _) = watch::channel(DriverStage::Ready);
         let mut host = Host { shared, stages, ended: Vec::new() };
         host.open::<P>(Clients::Subscribers).await?;
         host.open::<P>(Clients::Publishers).await?;
@@ -221,7 +221,7 @@ impl Host {
         is_ready.await.unwrap_or_else(|_| Err(thread_lost()))
     }
 
-    fn enter(&self, stage: Stage) {
+    fn enter(&self, stage: DriverStage) {
         self.stages.send_if_modified(|now| {
             let is_later = stage > *now;
             if is_later {
@@ -234,9 +234,9 @@ impl Host {
 
 /// Connects the clients, reports that they are ready, and runs them to the end.
 async fn run<P: Protocol>(
-    shared: Arc<Shared>,
+    shared: Arc<SharedHost>,
     clients: Clients,
-    stages: watch::Receiver<Stage>,
+    stages: watch::Receiver<DriverStage>,
     ready: oneshot::Sender<Result<(), LoadgenError>>,
 ) {
     let (plan, layout, clock, slice) =
@@ -306,7 +306,7 @@ impl DriverRun for Host {
             recorder.lock().unwrap_or_else(PoisonError::into_inner).start(start_ns);
         }
         self.shared.start_ns.store(start_ns, std::sync::atomic::Ordering::Relaxed);
-        self.enter(Stage::Run { start_ns });
+        self.enter(DriverStage::Run { start_ns });
     }
 
     fn status(&self) -> Status {
@@ -319,13 +319,13 @@ impl DriverRun for Host {
     }
 
     fn stop_publishing(&self) {
-        self.enter(Stage::Drain);
+        self.enter(DriverStage::Drain);
     }
 
     fn finish(self: Box<Self>) -> DriverFuture<'static, Part> {
         Box::pin(async move {
             let mut host = self;
-            host.enter(Stage::End);
+            host.enter(DriverStage::End);
             for ended in std::mem::take(&mut host.ended) {
                 ended.await.map_err(|_| thread_lost())?;
             }
@@ -346,7 +346,7 @@ impl DriverRun for Host {
 impl Drop for Host {
     /// Also after an interrupt: the threads end by themselves.
     fn drop(&mut self) {
-        self.enter(Stage::End);
+        self.enter(DriverStage::End);
     }
 }
 

@@ -14,6 +14,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{self, HeaderValue};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use tenbin_kit::digits::segment;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 
@@ -87,14 +88,7 @@ impl Protocol for Http {
 
 /// Path of a topic, with all characters in percent-encoding that a path may not have.
 fn path(topic: &str) -> String {
-    let mut path = String::from("/topics/");
-    for byte in topic.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => path.push(byte.into()),
-            _ => path += &format!("%{byte:02X}"),
-        }
-    }
-    path
+    format!("/topics/{}", topic.split('/').map(segment).collect::<Vec<_>>().join("/"))
 }
 
 /// A publisher.

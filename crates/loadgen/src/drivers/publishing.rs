@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use super::host::{Side, Stage};
+use super::host::{DriverStage, Side};
 use super::protocol::{Fate, Outlet};
 use super::receiving::CLOSING;
 
@@ -70,7 +70,7 @@ impl<'a> Publisher<'a> {
     }
 
     async fn run<O: Outlet>(&mut self, outlet: &mut O) {
-        let Stage::Run { start_ns } = self.side.reaches(Stage::Run { start_ns: 0 }).await else { return };
+        let DriverStage::Run { start_ns } = self.side.reaches(DriverStage::Run { start_ns: 0 }).await else { return };
         let limit_ns = u64::try_from(self.side.plan.schedule.time_limit.as_nanos()).unwrap_or(u64::MAX);
         if let Some(schedule) = &mut self.schedule {
             schedule.start(start_ns);
@@ -80,7 +80,7 @@ impl<'a> Publisher<'a> {
         tokio::time::sleep_until(self.side.clock.instant(start_ns).into()).await;
         let mut receipts = Receipts::new();
         while self.is_publishing || !receipts.is_empty() {
-            let is_draining = self.side.stage() >= Stage::Drain;
+            let is_draining = self.side.stage() >= DriverStage::Drain;
             let room = self.room(receipts.len() as u64);
             // Messages that became due before the end do not count as unsent.
             if room > 0 && (!is_draining || self.schedule.is_some()) {
@@ -98,7 +98,7 @@ impl<'a> Publisher<'a> {
                         self.settle(sent, fate);
                     }
                 }
-                _ = self.side.reaches(Stage::Drain), if self.is_publishing && !is_draining => {}
+                _ = self.side.reaches(DriverStage::Drain), if self.is_publishing && !is_draining => {}
                 // Acknowledgements come in on this thread.
                 () = tokio::task::yield_now(), if may_send_more => {}
                 () = self.wait(), if self.is_publishing && self.has_place(receipts.len() as u64) => {}

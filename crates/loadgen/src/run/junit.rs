@@ -66,7 +66,7 @@ pub struct TestCase {
 /// Why a check does not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// It failed; the text says what was found and what was wanted.
+    /// It failed; the text has the found and the wanted value.
     Failure(String),
     /// It could not be made.
     Error(String),

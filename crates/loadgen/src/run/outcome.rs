@@ -232,6 +232,22 @@ pub struct BrokerUsage {
 /// Counts of connections and sessions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Connections {
+    /// Switches to a server that DISCONNECT has named, and their times from the end of the old connection to CONNACK with the
+    /// session, in ms: the median and the longest.
+    #[serde(default)]
+    pub switches: u64,
+    /// See `switches`.
+    #[serde(default)]
+    pub switch_p50_ms: f64,
+    /// See `switches`.
+    #[serde(default)]
+    pub switch_max_ms: f64,
+    /// Of the switches: to the server with which the client began; and when the last one was, in ns of the run's clock.
+    #[serde(default)]
+    pub switches_back: u64,
+    /// See `switches_back`.
+    #[serde(default)]
+    pub switched_back_at_ns: u64,
     /// Successful CONNACKs.
     pub accepted: u64,
     /// CONNACKs with an error, and connections that the broker closed instead.

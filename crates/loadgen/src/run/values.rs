@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use tenbin_simulator::scenario::{Pause, Step};
+use tenbin_simulator::scenario::{Pause, ServiceStep};
 use tenbin_simulator::{Distribution, Span};
 
 use super::{CutWhose, Cuts, OnLost, Version, WorkerKind};
@@ -59,7 +59,7 @@ pub(crate) fn service(text: &str) -> Result<WorkerKind, String> {
         ["pareto", mean, shape] => WorkerKind { distribution: Distribution::Pareto(number(shape)?), ..steady(mean)? },
         ["jitter", mean, by] => WorkerKind { distribution: Distribution::Jitter(number(by)?), ..steady(mean)? },
         ["step", before, after, at] => {
-            WorkerKind { steps: vec![Step { at: span(at)?, service: span(after)? }], ..steady(before)? }
+            WorkerKind { steps: vec![ServiceStep { at: span(at)?, service: span(after)? }], ..steady(before)? }
         }
         ["pause", service, at, lasts] => {
             positive_duration(lasts)?;
@@ -132,7 +132,7 @@ mod tests {
     fn a_service_time_may_be_drawn_or_change() {
         let span = |ms| Span::from_ms(ms);
         let kind = WorkerKind::of(span(25.0));
-        let step = Step { at: span(5000.0), service: span(200.0) };
+        let step = ServiceStep { at: span(5000.0), service: span(200.0) };
         let pause = Pause { at: Span::ZERO, length: span(2000.0) };
         for (text, expected) in [
             ("25ms", kind.clone()),

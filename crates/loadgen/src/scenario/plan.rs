@@ -157,6 +157,11 @@ fn not_on_sockets(scenario: &Scenario) -> Option<&'static str> {
         Some("workers leave out no report, and the broker measures round trips itself")
     } else if kinds.iter().any(|kind| kind.batch.get() > 1) {
         Some("no worker takes messages in batches")
+    } else if scenario.poison.is_some()
+        || scenario.queue.is_some()
+        || kinds.iter().any(|kind| kind.rejects.is_some() || kind.receive_maximum.is_some())
+    {
+        Some("no worker rejects messages, and the group is no work queue")
     } else if threads > THREADS_MAX {
         Some("at most 200 threads work")
     } else {
@@ -330,7 +335,9 @@ mod tests {
         let scenario = |rest: &str| Scenario::parse("test", &format!("{text}{rest}")).unwrap();
         assert_eq!(not_on_sockets(&scenario("")), None);
         let lie = "reports = { lie = { queue = 0, processing = \"1us\" } }";
-        for rest in ["delay = \"2ms\"", "threads = 201", "batch = 2", "round_trip_known = false", lie] {
+        for rest in
+            ["delay = \"2ms\"", "threads = 201", "batch = 2", "round_trip_known = false", "rejects = \"1ms\"", lie]
+        {
             assert!(not_on_sockets(&scenario(rest)).is_some(), "{rest}");
         }
     }

@@ -212,7 +212,7 @@ fn disk(template: &Template, system: &System) -> Option<Disk> {
 
 fn client(
     template: &Template,
-    client: &template::Client,
+    client: &template::ClientEntry,
     instances: &[Instance],
     complaints: &mut Complaints,
 ) -> Option<Client> {
@@ -246,7 +246,7 @@ fn client(
     let from_acks = client.acks.map(|acks| if acks == Acks::None { 0 } else { 1 });
     let from_qos = client.qos.map(|qos| if qos == 0 { Acks::None } else { Acks::All });
     let is_kafka = first.kind.protocol() == Protocol::Kafka && client.role == Role::Publisher;
-    let entry = template::Client {
+    let entry = template::ClientEntry {
         qos: is_mqtt.then(|| client.qos.or(from_acks).unwrap_or(0)),
         acks: is_kafka.then(|| client.acks.or(from_qos).unwrap_or(Acks::All)),
         version: is_mqtt.then(|| client.version.unwrap_or(first.kind.version())),

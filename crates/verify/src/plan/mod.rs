@@ -177,7 +177,7 @@ pub struct Client {
     pub doors: Vec<String>,
     /// The entry, with QoS and version for MQTT alone, and acknowledgements for Kafka alone.
     #[serde(flatten)]
-    pub entry: template::Client,
+    pub entry: template::ClientEntry,
 }
 
 /// A phase with its planned time.

@@ -9,7 +9,7 @@ use tenbin_loadgen::run::RunClock;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::fault::{self, Undo};
-use super::schedule::{Schedule, Step};
+use super::schedule::{ActionStep, Schedule};
 use super::stage::Stage;
 use crate::plan::{Plan, PlannedAction};
 use crate::results::{Event, EventLog, Happening};
@@ -81,8 +81,8 @@ impl<'p> Faults<'p> {
         let Some(now) = now.filter(|_| !self.is_ending()) else { return };
         for step in self.schedule.due(now) {
             match step {
-                Step::Begin(number) => self.begin(number),
-                Step::End(number) => self.end(number),
+                ActionStep::Begin(number) => self.begin(number),
+                ActionStep::End(number) => self.end(number),
             }
         }
     }

@@ -154,7 +154,7 @@ fn one_run(
         Ok(work) => work,
         Err(error) => return failed(format!("cannot create a directory for the run: {error}")),
     };
-    let place = one::Place {
+    let place = one::RunPlace {
         number,
         directory: &directory,
         work: work.path(),

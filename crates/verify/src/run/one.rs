@@ -35,7 +35,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 const UNDO: Duration = Duration::from_secs(180);
 
 /// Place of a run in its verification.
-pub(crate) struct Place<'a> {
+pub(crate) struct RunPlace<'a> {
     /// Number of the run, from 1.
     pub(crate) number: u32,
     /// Directory of its results.
@@ -50,7 +50,7 @@ pub(crate) struct Place<'a> {
 }
 
 /// Runs `plan` once, and writes the files of the run.
-pub(crate) fn perform(setup: &Setup, plan: &Plan, place: &Place<'_>) -> RunVerdict {
+pub(crate) fn perform(setup: &Setup, plan: &Plan, place: &RunPlace<'_>) -> RunVerdict {
     let failed = |error: String| RunVerdict::failed(place.number, plan.seed, error, &plan.assertions);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -78,7 +78,7 @@ fn remove_empty(files: &Path) {
     let _ = fs::remove_dir(files);
 }
 
-async fn attempt(setup: &Setup, plan: &Plan, place: &Place<'_>) -> Result<RunVerdict, String> {
+async fn attempt(setup: &Setup, plan: &Plan, place: &RunPlace<'_>) -> Result<RunVerdict, String> {
     let logs = place.directory.join(LOGS);
     fs::create_dir_all(&logs).map_err(|error| format!("cannot create {}: {error}", logs.display()))?;
     let write = |name: &str, content: &str| {
@@ -115,7 +115,7 @@ async fn attempt(setup: &Setup, plan: &Plan, place: &Place<'_>) -> Result<RunVer
 async fn with_systems(
     setup: &Setup,
     plan: &Plan,
-    place: &Place<'_>,
+    place: &RunPlace<'_>,
     mut load: LoadPlan,
     stage: &Arc<Stage>,
 ) -> Result<RunVerdict, String> {
@@ -179,7 +179,7 @@ struct Course {
 /// Warm-up, measurement with all actions, and drain.
 async fn course(
     plan: &Plan,
-    place: &Place<'_>,
+    place: &RunPlace<'_>,
     stage: &Arc<Stage>,
     running: &mut RunningLoad,
     faults: &mut Faults<'_>,
@@ -282,7 +282,7 @@ fn late(drain: Time, second: u64, lost: u64, last_arrival: Option<u32>) -> Optio
 
 fn verdict(
     plan: &Plan,
-    place: &Place<'_>,
+    place: &RunPlace<'_>,
     course: Course,
     faults: Faults<'_>,
     finished: Finished,
@@ -345,7 +345,7 @@ async fn maximum(setup: &Setup, plan: &Plan, load: &LoadPlan, stage: &Arc<Stage>
     Ok(published.iter().sum::<u64>() as f64 / published.len().max(1) as f64)
 }
 
-fn world(setup: &Setup, plan: &Plan, place: &Place<'_>) -> Result<Box<dyn World>, String> {
+fn world(setup: &Setup, plan: &Plan, place: &RunPlace<'_>) -> Result<Box<dyn World>, String> {
     let site = Site {
         work: place.work,
         results: place.directory,

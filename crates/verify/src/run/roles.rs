@@ -21,7 +21,7 @@ const LEADER: Duration = Duration::from_secs(10);
 const COPIES: Duration = Duration::from_secs(60);
 
 /// An instance that tells its status.
-pub(crate) struct Node<'s> {
+pub(crate) struct ClusterNode<'s> {
     pub(crate) instance: &'s Instance,
     /// Its unix socket, as its machine sees it.
     pub(crate) socket: PathBuf,
@@ -29,12 +29,12 @@ pub(crate) struct Node<'s> {
 
 impl Stage {
     /// Instances that tell their status.
-    pub(crate) fn nodes(&self) -> Vec<Node<'_>> {
+    pub(crate) fn nodes(&self) -> Vec<ClusterNode<'_>> {
         let mut nodes = Vec::new();
         for instance in self.plan.instances.iter().filter(|instance| instance.start == StartBy::Kind) {
             let Ok(system) = systems::system(instance.kind) else { continue };
             let socket = system.status_socket(instance, &self.world.data(&instance.machine));
-            nodes.extend(socket.map(|socket| Node { instance, socket }));
+            nodes.extend(socket.map(|socket| ClusterNode { instance, socket }));
         }
         nodes
     }
@@ -57,7 +57,7 @@ impl Stage {
     }
 
     /// Present status of a node; `None` if it does not answer.
-    fn status(&self, node: &Node<'_>) -> Option<Status> {
+    fn status(&self, node: &ClusterNode<'_>) -> Option<Status> {
         if self.is_on_loopback() {
             return Status::parse(&status::ask(&node.socket).ok()?);
         }
@@ -67,7 +67,7 @@ impl Stage {
     }
 
     /// Roles of the nodes of one system, once one of them leads.
-    fn roles_of_nodes(&self, nodes: &[&Node<'_>]) -> Result<HashMap<String, InstanceRole>, String> {
+    fn roles_of_nodes(&self, nodes: &[&ClusterNode<'_>]) -> Result<HashMap<String, InstanceRole>, String> {
         let deadline = Instant::now() + LEADER;
         loop {
             let named = nodes.iter().map(|node| (node.instance.name.clone(), self.status(node)));

@@ -5,7 +5,7 @@ use crate::units::Time;
 
 /// State of one planned action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ActionState {
     /// It has not begun.
     Waiting,
     /// Its change is being made.
@@ -20,7 +20,7 @@ enum State {
 
 /// Next step of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum ActionStep {
     /// Make the change of the action with this number.
     Begin(usize),
     /// Undo it.
@@ -31,27 +31,27 @@ pub(crate) enum Step {
 #[derive(Debug)]
 pub(crate) struct Schedule<'p> {
     actions: &'p [PlannedAction],
-    states: Vec<State>,
+    states: Vec<ActionState>,
 }
 
 impl<'p> Schedule<'p> {
     /// The actions of `plan`; none has begun.
     pub(crate) fn new(plan: &'p Plan) -> Self {
-        Self { actions: &plan.actions, states: vec![State::Waiting; plan.actions.len()] }
+        Self { actions: &plan.actions, states: vec![ActionState::Waiting; plan.actions.len()] }
     }
 
     /// Steps that are due at `now`, each once.
-    pub(crate) fn due(&mut self, now: Time) -> Vec<Step> {
+    pub(crate) fn due(&mut self, now: Time) -> Vec<ActionStep> {
         let mut steps = Vec::new();
         for number in 0..self.actions.len() {
             match self.states[number] {
-                State::Waiting if self.begin(number).is_some_and(|at| at <= now) => {
-                    self.states[number] = State::Beginning;
-                    steps.push(Step::Begin(number));
+                ActionState::Waiting if self.begin(number).is_some_and(|at| at <= now) => {
+                    self.states[number] = ActionState::Beginning;
+                    steps.push(ActionStep::Begin(number));
                 }
-                State::Active(Some(end)) if end <= now => {
-                    self.states[number] = State::Ending;
-                    steps.push(Step::End(number));
+                ActionState::Active(Some(end)) if end <= now => {
+                    self.states[number] = ActionState::Ending;
+                    steps.push(ActionStep::End(number));
                 }
                 _ => {}
             }
@@ -64,12 +64,13 @@ impl<'p> Schedule<'p> {
         let action = &self.actions[number];
         let end = action.duration.or(action.fault.is_momentary().then_some(Time::ZERO));
         let is_final = end.is_none() && action.fault.is_final();
-        self.states[number] = if is_final { State::Over(now) } else { State::Active(end.map(|time| now.plus(time))) };
+        self.states[number] =
+            if is_final { ActionState::Over(now) } else { ActionState::Active(end.map(|time| now.plus(time))) };
     }
 
     /// The undo is complete at `now`, or the change failed.
     pub(crate) fn over(&mut self, number: usize, now: Time) {
-        self.states[number] = State::Over(now);
+        self.states[number] = ActionState::Over(now);
     }
 
     /// Ends everything: no action begins any more, and those in effect are returned to be undone.
@@ -77,13 +78,13 @@ impl<'p> Schedule<'p> {
         let mut active = Vec::new();
         for (number, state) in self.states.iter_mut().enumerate() {
             match state {
-                State::Waiting => *state = State::Over(now),
-                State::Active(_) => {
-                    *state = State::Ending;
+                ActionState::Waiting => *state = ActionState::Over(now),
+                ActionState::Active(_) => {
+                    *state = ActionState::Ending;
                     active.push(number);
                 }
                 // One whose change is being made ends as soon as that is complete.
-                State::Beginning | State::Ending | State::Over(_) => {}
+                ActionState::Beginning | ActionState::Ending | ActionState::Over(_) => {}
             }
         }
         active
@@ -91,11 +92,11 @@ impl<'p> Schedule<'p> {
 
     /// True if no action is in effect, and no step is under way.
     pub(crate) fn is_idle(&self) -> bool {
-        self.states.iter().all(|state| matches!(state, State::Waiting | State::Over(_)))
+        self.states.iter().all(|state| matches!(state, ActionState::Waiting | ActionState::Over(_)))
     }
 
     /// States of the earlier repetitions of an action.
-    fn earlier(&self, number: usize) -> impl Iterator<Item = State> {
+    fn earlier(&self, number: usize) -> impl Iterator<Item = ActionState> {
         let action = &self.actions[number];
         let is_earlier = |other: &&PlannedAction| other.name == action.name && other.repetition < action.repetition;
         self.actions.iter().zip(&self.states).filter(move |(other, _)| is_earlier(other)).map(|(_, state)| *state)
@@ -104,7 +105,7 @@ impl<'p> Schedule<'p> {
     /// When an action begins: at its time, or after the actual end of another one. `None` before that is known.
     fn begin(&self, number: usize) -> Option<Time> {
         let action = &self.actions[number];
-        if action.wait_for.is_some() && self.earlier(number).any(|state| !matches!(state, State::Over(_))) {
+        if action.wait_for.is_some() && self.earlier(number).any(|state| !matches!(state, ActionState::Over(_))) {
             return None;
         }
         let Some((other, pause)) = &action.after else { return Some(action.at) };
@@ -113,7 +114,7 @@ impl<'p> Schedule<'p> {
             |name: &String| all.clone().filter(|&other| self.actions[other].name == *name).collect::<Vec<_>>();
         let mut end = Time::ZERO;
         for repetition in repetitions(other) {
-            let State::Over(at) = self.states[repetition] else { return None };
+            let ActionState::Over(at) = self.states[repetition] else { return None };
             end = end.max(at);
         }
         // Later repetitions keep their distance from the first.
@@ -143,11 +144,11 @@ mod tests {
         let plan = plan("{ fault: kill, target: b, start: 20, duration: 2 }");
         let mut schedule = Schedule::new(&plan);
         assert_eq!(schedule.due(secs(19.99)), []);
-        assert_eq!(schedule.due(secs(20.0)), [Step::Begin(0)]);
+        assert_eq!(schedule.due(secs(20.0)), [ActionStep::Begin(0)]);
         assert_eq!(schedule.due(secs(20.5)), [], "it is being made");
         schedule.begun(0, secs(20.7));
         assert_eq!((schedule.due(secs(22.6)), schedule.is_idle()), (vec![], false));
-        assert_eq!(schedule.due(secs(22.7)), [Step::End(0)]);
+        assert_eq!(schedule.due(secs(22.7)), [ActionStep::End(0)]);
         schedule.over(0, secs(23.0));
         assert!(schedule.is_idle());
     }
@@ -158,13 +159,13 @@ mod tests {
             "{ name: one, fault: pause, target: b, start: 20, duration: 2 }, { name: two, fault: kill, target: b, start: after one + 3s }",
         );
         let mut schedule = Schedule::new(&plan);
-        assert_eq!(schedule.due(secs(20.0)), [Step::Begin(0)]);
+        assert_eq!(schedule.due(secs(20.0)), [ActionStep::Begin(0)]);
         schedule.begun(0, secs(20.0));
-        assert_eq!(schedule.due(secs(30.0)), [Step::End(0)]);
+        assert_eq!(schedule.due(secs(30.0)), [ActionStep::End(0)]);
         assert_eq!(schedule.due(secs(40.0)), [], "the undo takes long");
         schedule.over(0, secs(41.0));
         assert_eq!(schedule.due(secs(43.9)), []);
-        assert_eq!(schedule.due(secs(44.0)), [Step::Begin(1)]);
+        assert_eq!(schedule.due(secs(44.0)), [ActionStep::Begin(1)]);
         schedule.begun(1, secs(44.0));
         assert!(schedule.is_idle(), "a kill without a duration has no end");
     }
@@ -176,12 +177,12 @@ mod tests {
         let templates = Template::read("t.yaml", text).unwrap_or_else(|mistakes| panic!("{mistakes}"));
         let plan = Plan::new(&templates[0], None).unwrap_or_else(|mistakes| panic!("{mistakes}"));
         let mut schedule = Schedule::new(&plan);
-        assert_eq!(schedule.due(secs(20.0)), [Step::Begin(0)]);
+        assert_eq!(schedule.due(secs(20.0)), [ActionStep::Begin(0)]);
         schedule.begun(0, secs(23.0));
         assert_eq!(schedule.due(secs(24.0)), [], "the first one waited");
-        assert_eq!(schedule.due(secs(25.0)), [Step::End(0)]);
+        assert_eq!(schedule.due(secs(25.0)), [ActionStep::End(0)]);
         schedule.over(0, secs(25.5));
-        assert_eq!(schedule.due(secs(25.5)), [Step::Begin(1)]);
+        assert_eq!(schedule.due(secs(25.5)), [ActionStep::Begin(1)]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::kind::Kind;
 use crate::plan::{Client, ConfigFile, Instance, Plan};
 use crate::probe::Answer;
 use crate::runtime::{Proc, World};
-use crate::systems::{self, Place, ReadyWhen, Startup};
+use crate::systems::{self, InstancePlace, ReadyWhen, Startup};
 use crate::template::{Fault, Runtime, StartBy};
 use crate::variables;
 use tenbin_loadgen::drivers;
@@ -202,7 +202,7 @@ impl Stage {
         let machine = self.plan.machines.iter().find(|machine| machine.name == instance.machine);
         let is_etcd = |instance: &&Instance| instance.kind == Kind::Etcd;
         let etcd: Vec<_> = self.plan.instances.iter().filter(is_etcd).map(|etcd| etcd.door.clone()).collect();
-        let place = Place {
+        let place = InstancePlace {
             instance,
             all: &all,
             listen: self.world.listen(),

@@ -1,6 +1,6 @@
 //! etcd, which holds the record that names the leader of a pair or cluster of Tenbin.
 
-use super::{Place, ReadyWhen, Startup, System, port};
+use super::{InstancePlace, ReadyWhen, Startup, System, port};
 use crate::line::Line;
 use crate::plan::Instance;
 
@@ -13,8 +13,8 @@ const HEARTBEAT: &str = "50";
 const ELECTION: &str = "500";
 
 impl System for Etcd {
-    fn startup(&self, place: &Place<'_>) -> Result<Startup, String> {
-        let Place { instance, all, listen, .. } = place;
+    fn startup(&self, place: &InstancePlace<'_>) -> Result<Startup, String> {
+        let InstancePlace { instance, all, listen, .. } = place;
         let url = |address: &str| format!("http://{address}");
         let peer = |instance: &Instance| url(instance.peer.as_deref().unwrap_or_default());
         let listen_on = |address: &str| format!("http://{listen}:{}", port(address));
@@ -62,7 +62,7 @@ mod tests {
                     p: { publishes_to: b } }";
         let plan = Plan::new(&Template::read("t.yaml", text).unwrap()[0], None).unwrap();
         let all: Vec<_> = plan.instances.iter().filter(|instance| instance.system == "e").collect();
-        let place = Place::of_second(&all, plan.machines[3].address, &[]);
+        let place = InstancePlace::of_second(&all, plan.machines[3].address, &[]);
         let startup = Etcd.startup(&place).unwrap();
         let line = startup.line.arguments.join(" ");
         for wanted in [

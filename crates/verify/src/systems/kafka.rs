@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Place, ReadyWhen, Startup, System, probe};
+use super::{InstancePlace, ReadyWhen, Startup, System, probe};
 use crate::line::{Line, Programs};
 use crate::plan::Instance;
 use tenbin_loadgen::drivers::installed;
@@ -11,7 +11,7 @@ use tenbin_loadgen::drivers::installed;
 pub(super) struct Kafka;
 
 impl System for Kafka {
-    fn startup(&self, place: &Place<'_>) -> Result<Startup, String> {
+    fn startup(&self, place: &InstancePlace<'_>) -> Result<Startup, String> {
         let classes = format!("{}/*", installed::kafka_jars()?);
         let properties = place.files.join("server.properties");
         let logging = place.files.join("log4j2.properties");
@@ -43,8 +43,8 @@ impl System for Kafka {
 }
 
 /// The file server.properties: the settings for these instances, and the template's settings.
-fn text(place: &Place<'_>) -> String {
-    let Place { instance, all, listen, .. } = place;
+fn text(place: &InstancePlace<'_>) -> String {
+    let InstancePlace { instance, all, listen, .. } = place;
     let peer = |instance: &Instance| instance.peer.clone().unwrap_or_default();
     let voters: Vec<_> = all.iter().map(|instance| format!("{}@{}", instance.number, peer(instance))).collect();
     let copies = all.len().min(3).to_string();

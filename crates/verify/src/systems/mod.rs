@@ -30,7 +30,7 @@ pub(crate) trait System: Sync {
     ///
     /// # Errors
     /// Settings of the template that this kind cannot have. The text names them.
-    fn startup(&self, place: &Place<'_>) -> Result<Startup, String>;
+    fn startup(&self, place: &InstancePlace<'_>) -> Result<Startup, String>;
 
     /// Command that prints the name of the leading instance of `instances`, which form one system. It runs on the machine
     /// of one of them. `None` if the kind has no leader.
@@ -47,7 +47,7 @@ pub(crate) trait System: Sync {
 }
 
 /// Where an instance runs.
-pub(crate) struct Place<'a> {
+pub(crate) struct InstancePlace<'a> {
     /// The instance, with its addresses for clients and peers.
     pub(crate) instance: &'a Instance,
     /// All instances of its system, in order, itself among them.
@@ -69,7 +69,7 @@ pub(crate) struct Place<'a> {
 }
 
 #[cfg(test)]
-impl<'a> Place<'a> {
+impl<'a> InstancePlace<'a> {
     /// Place of the second instance, for tests of configurations.
     fn of_second(all: &'a [&'a Instance], address: IpAddr, etcd: &'a [String]) -> Self {
         let [files, results, data, tenbin] = ["/files", "/results", "/data", "/bin/tenbin"].map(Path::new);
@@ -77,7 +77,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl Place<'_> {
+impl InstancePlace<'_> {
     /// Directories of its data, files and results, as the instance sees them.
     fn seen(&self) -> [PathBuf; 3] {
         match self.instance.start {
@@ -155,7 +155,7 @@ fn probe(instances: &[&Instance], programs: &Programs) -> Line {
 ///
 /// # Errors
 /// As [`System::startup`] and [`system`].
-pub(crate) fn startup(place: &Place<'_>) -> Result<Startup, String> {
+pub(crate) fn startup(place: &InstancePlace<'_>) -> Result<Startup, String> {
     let own = |pairs: &[(String, String)]| -> Result<Vec<_>, String> {
         let value = |(key, value): &(String, String)| Ok((key.clone(), variables::filled(&filled(value, place))?));
         pairs.iter().map(value).collect()
@@ -165,7 +165,7 @@ pub(crate) fn startup(place: &Place<'_>) -> Result<Startup, String> {
     let config = own(config).map_err(in_instance)?;
     let environment = own(environment).map_err(in_instance)?;
     let instance = &Instance { config, environment, ..place.instance.clone() };
-    let place = &Place { instance, ..*place };
+    let place = &InstancePlace { instance, ..*place };
     let system = match instance.start {
         StartBy::Kind => system(instance.kind)?,
         _ => &program::Program,
@@ -194,7 +194,7 @@ pub(crate) fn directories(files: &Path, results: &Path) -> [(String, String); 2]
 }
 
 /// `text` with `{address}`, `{port}`, `{data}`, `{config}`, `{results}` and `{peers}` of an instance.
-pub(crate) fn filled(text: &str, place: &Place<'_>) -> String {
+pub(crate) fn filled(text: &str, place: &InstancePlace<'_>) -> String {
     let port = place.port().to_string();
     let [data, files, results] = place.seen().map(|path| path.display().to_string());
     let pairs = [

@@ -1,6 +1,6 @@
 //! Eclipse Mosquitto.
 
-use super::{Place, ReadyWhen, Startup, System};
+use super::{InstancePlace, ReadyWhen, Startup, System};
 use crate::line::Line;
 
 /// Mosquitto with its defaults: anonymous clients and a private listener are the only settings, and a user that exists
@@ -8,7 +8,7 @@ use crate::line::Line;
 pub(super) struct Mosquitto;
 
 impl System for Mosquitto {
-    fn startup(&self, place: &Place<'_>) -> Result<Startup, String> {
+    fn startup(&self, place: &InstancePlace<'_>) -> Result<Startup, String> {
         let port = place.port();
         let mut text = format!("listener {port} {}\nallow_anonymous true\nuser root\n", place.listen);
         text += &format!("persistence_location {}/\n", place.data.display());

@@ -1,6 +1,6 @@
 //! NATS, with and without JetStream.
 
-use super::{Place, ReadyWhen, Startup, System, probe};
+use super::{InstancePlace, ReadyWhen, Startup, System, probe};
 use crate::line::{Line, Programs};
 use crate::plan::Instance;
 use tenbin_loadgen::drivers::installed;
@@ -12,13 +12,13 @@ pub(super) struct Nats;
 pub(super) struct Jetstream;
 
 impl System for Nats {
-    fn startup(&self, place: &Place<'_>) -> Result<Startup, String> {
+    fn startup(&self, place: &InstancePlace<'_>) -> Result<Startup, String> {
         Ok(startup(place, settings(place.instance, |_| true), String::new()))
     }
 }
 
 impl System for Jetstream {
-    fn startup(&self, place: &Place<'_>) -> Result<Startup, String> {
+    fn startup(&self, place: &InstancePlace<'_>) -> Result<Startup, String> {
         let own = settings(place.instance, |key| OF_JETSTREAM.contains(&key));
         let rest = settings(place.instance, |key| !OF_JETSTREAM.contains(&key));
         let jetstream = format!("jetstream {{\n  store_dir: {:?}\n{own}}}\n", place.data.display().to_string());
@@ -36,8 +36,8 @@ fn settings(instance: &Instance, wanted: impl Fn(&str) -> bool) -> String {
     of_kind.map(|(key, value)| format!("{key}: {value}\n")).collect()
 }
 
-fn startup(place: &Place<'_>, settings: String, jetstream: String) -> Startup {
-    let Place { instance, listen, .. } = place;
+fn startup(place: &InstancePlace<'_>, settings: String, jetstream: String) -> Startup {
+    let InstancePlace { instance, listen, .. } = place;
     let mut text = format!("server_name: {}\nlisten: {listen}:{}\n", instance.name, place.port());
     text += &jetstream;
     if let Some(peer) = instance.peer.as_ref().filter(|_| place.all.len() > 1) {

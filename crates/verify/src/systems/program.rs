@@ -1,6 +1,6 @@
 //! Any program that the template starts by a command, or as a container.
 
-use super::{Place, ReadyWhen, Startup, System, filled};
+use super::{InstancePlace, ReadyWhen, Startup, System, filled};
 use crate::kind::Protocol;
 use crate::line::Line;
 use crate::template::StartBy;
@@ -9,7 +9,7 @@ use crate::template::StartBy;
 pub(super) struct Program;
 
 impl System for Program {
-    fn startup(&self, place: &Place<'_>) -> Result<Startup, String> {
+    fn startup(&self, place: &InstancePlace<'_>) -> Result<Startup, String> {
         let line = match &place.instance.start {
             StartBy::Command(command) => Line::shell(filled(command, place)),
             // The image determines the program.

@@ -1,14 +1,14 @@
 //! RabbitMQ with its MQTT plug-in.
 
-use super::{Place, ReadyWhen, Startup, System};
+use super::{InstancePlace, ReadyWhen, Startup, System};
 use crate::line::Line;
 
 /// RabbitMQ of the distribution, with separate files, data and ports.
 pub(super) struct Rabbitmq;
 
 impl System for Rabbitmq {
-    fn startup(&self, place: &Place<'_>) -> Result<Startup, String> {
-        let Place { instance, all, listen, .. } = place;
+    fn startup(&self, place: &InstancePlace<'_>) -> Result<Startup, String> {
+        let InstancePlace { instance, all, listen, .. } = place;
         let host = |address: &str| address.rsplit_once(':').map_or(address, |(host, _)| host).to_owned();
         let peer = instance.peer.as_deref().unwrap_or_default();
         let node = |peer: &str| format!("{}@{}", instance.system, node_host(&host(peer)));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::{Place, ReadyWhen, startup};
+use super::{InstancePlace, ReadyWhen, startup};
 use crate::line::Line;
 use crate::plan::{Instance, Plan};
 use crate::template::Template;
@@ -81,7 +81,7 @@ impl Started {
         let (files, data, results) = (root.join("files"), root.join("data"), root.join("results"));
         let all: Vec<_> = self.instances.iter().collect();
         let tenbin = self.directory.path().join("tenbin");
-        let place = Place {
+        let place = InstancePlace {
             instance,
             all: &all,
             listen: "127.0.0.1",

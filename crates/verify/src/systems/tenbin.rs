@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use super::{Place, ReadyWhen, Startup, System, port};
+use super::{InstancePlace, ReadyWhen, Startup, System, port};
 use crate::line::Line;
 use crate::plan::Instance;
 
@@ -11,7 +11,7 @@ use crate::plan::Instance;
 pub(super) struct Tenbin;
 
 impl System for Tenbin {
-    fn startup(&self, place: &Place<'_>) -> Result<Startup, String> {
+    fn startup(&self, place: &InstancePlace<'_>) -> Result<Startup, String> {
         // Dotted keys stay valid ahead of all tables, in any order.
         let own = place.instance.config.iter().map(|(key, value)| (key.clone(), toml(value)));
         let of_cluster = cluster(place).into_iter().map(|(key, value)| (format!("cluster.{key}"), value));
@@ -40,8 +40,8 @@ impl System for Tenbin {
 }
 
 /// Keys of the table `cluster` with their values in TOML; none for a broker that is alone.
-fn cluster(place: &Place<'_>) -> Vec<(&'static str, String)> {
-    let Place { instance, all, address, .. } = place;
+fn cluster(place: &InstancePlace<'_>) -> Vec<(&'static str, String)> {
+    let InstancePlace { instance, all, address, .. } = place;
     let Some(peer) = instance.peer.as_deref().filter(|_| instance.mode.is_some()) else { return Vec::new() };
     let list = |texts: Vec<String>| format!("[{}]", texts.join(", "));
     let text = |text: &str| format!("{text:?}");
@@ -86,7 +86,7 @@ mod tests {
         let plan = Plan::new(&Template::read("t.yaml", &text).unwrap()[0], None).unwrap();
         let all: Vec<_> = plan.instances.iter().filter(|instance| instance.system == "b").collect();
         let etcd = ["w:2379".to_owned()];
-        let place = Place::of_second(&all, plan.machines[1].address, &etcd);
+        let place = InstancePlace::of_second(&all, plan.machines[1].address, &etcd);
         let startup = Tenbin.startup(&place).unwrap();
         assert_eq!(startup.line.arguments[..2], ["broker", "--listen"]);
         assert_eq!(Tenbin.status_socket(all[1], place.data), Some(PathBuf::from("/data/cluster.sock")));

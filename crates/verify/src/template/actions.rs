@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::error::{Complaints, Place};
 use super::fault::{FAULTS, Fault, Scope};
 use super::fields::{Fields, scalar};
-use super::node::{Node, Value};
+use super::node::{Value, YamlNode};
 use super::target::Target;
 use crate::units::Time;
 
@@ -77,7 +77,7 @@ pub enum Start {
 }
 
 /// Reads `actions`.
-pub(crate) fn read(node: Option<&Node>, complaints: &mut Complaints) -> Vec<Action> {
+pub(crate) fn read(node: Option<&YamlNode>, complaints: &mut Complaints) -> Vec<Action> {
     let Some(node) = node else { return Vec::new() };
     let Value::List(nodes) = &node.value else {
         complaints.add(
@@ -113,7 +113,7 @@ pub(crate) fn read(node: Option<&Node>, complaints: &mut Complaints) -> Vec<Acti
     actions
 }
 
-fn action(node: &Node, index: usize, complaints: &mut Complaints) -> Option<Action> {
+fn action(node: &YamlNode, index: usize, complaints: &mut Complaints) -> Option<Action> {
     let path = format!("actions[{}]", index + 1);
     let mut fields = Fields::of(node, path.clone(), complaints)?;
     let Some(fault_node) = fields.node("fault") else {
@@ -248,7 +248,7 @@ fn targets(fields: &mut Fields<'_>, fault: &str, complaints: &mut Complaints) ->
     }
 }
 
-fn sides_of(node: &Node, complaints: &mut Complaints) -> Option<Vec<Target>> {
+fn sides_of(node: &YamlNode, complaints: &mut Complaints) -> Option<Vec<Target>> {
     let Value::List(sides) = &node.value else {
         complaints.add(
             node.place,
@@ -265,7 +265,7 @@ fn sides_of(node: &Node, complaints: &mut Complaints) -> Option<Vec<Target>> {
         );
         return None;
     }
-    let side = |side: &Node| match &side.value {
+    let side = |side: &YamlNode| match &side.value {
         Value::List(nodes) => Target::read(&nodes.iter().collect::<Vec<_>>(), "partition", complaints),
         _ => Target::read(&[side], "partition", complaints),
     };

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::Complaints;
 use super::fields::{Fields, scalar};
-use super::node::{Node, Value};
+use super::node::{Value, YamlNode};
 
 /// Environment in which instances run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,7 +62,7 @@ impl Default for Base {
 }
 
 /// Reads `base`.
-pub(crate) fn read(node: Option<&Node>, complaints: &mut Complaints) -> Base {
+pub(crate) fn read(node: Option<&YamlNode>, complaints: &mut Complaints) -> Base {
     let Some(node) = node else { return Base::default() };
     let Some(mut fields) = Fields::of(node, "base", complaints) else { return Base::default() };
     let runtime = fields.choice("runtime", &RUNTIMES, complaints).unwrap_or_default();
@@ -88,8 +88,8 @@ pub(crate) fn read(node: Option<&Node>, complaints: &mut Complaints) -> Base {
     base
 }
 
-fn nodes(node: Option<&Node>, complaints: &mut Complaints) -> Vec<(String, IpAddr)> {
-    let Some(Node { value: Value::Map(entries), .. }) = node else {
+fn nodes(node: Option<&YamlNode>, complaints: &mut Complaints) -> Vec<(String, IpAddr)> {
+    let Some(YamlNode { value: Value::Map(entries), .. }) = node else {
         if let Some(node) = node {
             complaints.add(
                 node.place,

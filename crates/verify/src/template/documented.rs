@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::error::Complaints;
-use super::node::Node;
+use super::node::YamlNode;
 use super::*;
 use crate::judge::figure::{FIGURES, Unit};
 use crate::kind::KINDS;
@@ -48,7 +48,7 @@ fn defaults(heading: &str) -> Vec<String> {
 /// The first variant of a file, and the keys of each map that was looked for.
 fn read(text: &str) -> (Template, Vec<(String, Vec<&'static str>)>) {
     let mut complaints = Complaints::new("t.yaml");
-    let root = Node::parse(text, &mut complaints).unwrap();
+    let root = YamlNode::parse(text, &mut complaints).unwrap();
     let variant = variants::expand(&root, &mut complaints).remove(0);
     let template = template("t.yaml", variant, &mut complaints).unwrap();
     let keys = complaints.keys.clone();

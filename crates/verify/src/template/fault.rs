@@ -232,6 +232,6 @@ pub(crate) fn example(name: &str) -> Option<Fault> {
     let text =
         "{ delay: 1ms, jitter: 1ms, loss: 0, duplicate: 0, corrupt: 0, rate: 1Mbit/s, bytes: 1MiB, share: 1, by: 1s }";
     let mut complaints = Complaints::new("");
-    let node = super::node::Node::parse(text, &mut complaints)?;
+    let node = super::node::YamlNode::parse(text, &mut complaints)?;
     Fault::read(name, &mut Fields::of(&node, name, &mut complaints)?, &mut complaints)
 }

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use super::error::{Complaints, Place};
-use super::node::{Entry, Node, Value};
+use super::node::{Entry, Value, YamlNode};
 
 /// A map whose keys are being read.
 pub(crate) struct Fields<'n> {
@@ -17,7 +17,7 @@ pub(crate) struct Fields<'n> {
 
 impl<'n> Fields<'n> {
     /// The keys of `node`, which must be a map.
-    pub(crate) fn of(node: &'n Node, path: impl Into<String>, complaints: &mut Complaints) -> Option<Self> {
+    pub(crate) fn of(node: &'n YamlNode, path: impl Into<String>, complaints: &mut Complaints) -> Option<Self> {
         let path = path.into();
         let entries = match &node.value {
             Value::Map(entries) => entries.as_slice(),
@@ -39,7 +39,7 @@ impl<'n> Fields<'n> {
     }
 
     /// The value of `key`. A null counts as absent, so that a variant can remove a key.
-    pub(crate) fn node(&mut self, key: &'static str) -> Option<&'n Node> {
+    pub(crate) fn node(&mut self, key: &'static str) -> Option<&'n YamlNode> {
         self.known.push(key);
         self.entries.iter().find(|entry| entry.key == key).map(|entry| &entry.node).filter(|node| !node.is_null())
     }
@@ -112,10 +112,10 @@ impl<'n> Fields<'n> {
     }
 
     /// All values of `key`: the items of a list, or a single value.
-    pub(crate) fn list(&mut self, key: &'static str) -> Vec<&'n Node> {
+    pub(crate) fn list(&mut self, key: &'static str) -> Vec<&'n YamlNode> {
         match self.node(key) {
             None => Vec::new(),
-            Some(Node { value: Value::List(nodes), .. }) => nodes.iter().collect(),
+            Some(YamlNode { value: Value::List(nodes), .. }) => nodes.iter().collect(),
             Some(node) => vec![node],
         }
     }
@@ -150,7 +150,7 @@ impl<'n> Fields<'n> {
 
 /// Reads a node that is no list and no map.
 pub(crate) fn scalar<T, E: Display>(
-    node: &Node,
+    node: &YamlNode,
     path: &str,
     complaints: &mut Complaints,
     parse: impl FnOnce(&str) -> Result<T, E>,

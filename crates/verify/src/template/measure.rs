@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{Complaints, Place};
 use super::fields::Fields;
-use super::node::Node;
+use super::node::YamlNode;
 use crate::units::Time;
 
 /// Times of a run.
@@ -48,7 +48,7 @@ impl WarmUp {
 const BEFORE: Time = Time::from_secs(20);
 
 /// Reads `measure`, for actions of which the first begins at `first` at the earliest.
-pub(crate) fn read(node: Option<&Node>, first: Option<Time>, complaints: &mut Complaints) -> Measure {
+pub(crate) fn read(node: Option<&YamlNode>, first: Option<Time>, complaints: &mut Complaints) -> Measure {
     let room = first.unwrap_or(BEFORE);
     let mut measure = Measure {
         time: Time::from_secs(60),

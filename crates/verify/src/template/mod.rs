@@ -21,7 +21,7 @@ pub use base::{Base, Runtime};
 pub use error::{Mistake, Mistakes, Place};
 pub use fault::{Fault, Scope};
 pub use measure::{Measure, WarmUp};
-pub use systems::{Acks, Client, Placing, Ready, Role, Start as StartBy, System, Topic};
+pub use systems::{Acks, ClientEntry, Placing, Ready, Role, Start as StartBy, System, Topic};
 pub use target::{Atom, InstanceRole, Member, MemberPart, Target};
 
 pub(crate) use base::RUNTIMES;
@@ -30,7 +30,7 @@ pub(crate) use error::suggestion;
 pub(crate) use fault::{FAULTS, example};
 
 use fields::{Fields, scalar};
-use node::{Node, Value};
+use node::{Value, YamlNode};
 use serde::{Deserialize, Serialize};
 
 use crate::judge::assertion::Assertion;
@@ -53,7 +53,7 @@ pub struct Template {
     /// Systems under test.
     pub systems: Vec<System>,
     /// Their clients.
-    pub clients: Vec<Client>,
+    pub clients: Vec<ClientEntry>,
     /// Faults.
     pub actions: Vec<Action>,
     /// Times.
@@ -93,7 +93,7 @@ impl Template {
     /// As [`Self::read`]; also a path that leads nowhere.
     pub fn read_with(file: &str, text: &str, settings: &[(String, String)]) -> Result<Vec<Self>, Mistakes> {
         let mut complaints = Complaints::new(file);
-        let Some(root) = Node::parse(text, &mut complaints) else { return complaints.end(Vec::new()) };
+        let Some(root) = YamlNode::parse(text, &mut complaints) else { return complaints.end(Vec::new()) };
         if !matches!(root.value, Value::Map(_)) {
             complaints.add(
                 root.place,
@@ -155,7 +155,7 @@ fn earliest(action: &Action) -> Option<Time> {
     }
 }
 
-fn assertions(nodes: Vec<&Node>, key: &str, names: &[&str], complaints: &mut Complaints) -> Vec<Assertion> {
+fn assertions(nodes: Vec<&YamlNode>, key: &str, names: &[&str], complaints: &mut Complaints) -> Vec<Assertion> {
     let mut all = Vec::new();
     for node in nodes {
         let Some(assertion) = scalar(node, key, complaints, str::parse::<Assertion>) else { continue };

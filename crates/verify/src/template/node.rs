@@ -9,7 +9,7 @@ use super::error::{Complaints, Place};
 
 /// A value and its place.
 #[derive(Debug, Clone)]
-pub(crate) struct Node {
+pub(crate) struct YamlNode {
     pub(crate) place: Place,
     pub(crate) value: Value,
 }
@@ -19,7 +19,7 @@ pub(crate) struct Node {
 pub(crate) enum Value {
     Null,
     Text(String),
-    List(Vec<Node>),
+    List(Vec<YamlNode>),
     Map(Vec<Entry>),
 }
 
@@ -28,10 +28,10 @@ pub(crate) enum Value {
 pub(crate) struct Entry {
     pub(crate) key: String,
     pub(crate) place: Place,
-    pub(crate) node: Node,
+    pub(crate) node: YamlNode,
 }
 
-impl Node {
+impl YamlNode {
     /// Reads a YAML document.
     pub(crate) fn parse(text: &str, complaints: &mut Complaints) -> Option<Self> {
         match serde_saphyr::from_str::<Spanned<Raw>>(text) {
@@ -99,7 +99,7 @@ fn place(location: Location) -> Place {
     Place { line: location.line() as u32, column: location.column() as u32 }
 }
 
-fn convert(raw: Spanned<Raw>, text: &str, complaints: &mut Complaints) -> Node {
+fn convert(raw: Spanned<Raw>, text: &str, complaints: &mut Complaints) -> YamlNode {
     let at = place(raw.referenced);
     let span = raw.defined.span();
     let start = span.byte_offset().map(|offset| offset as usize);
@@ -132,7 +132,7 @@ fn convert(raw: Spanned<Raw>, text: &str, complaints: &mut Complaints) -> Node {
                 .collect(),
         ),
     };
-    Node { place: at, value }
+    YamlNode { place: at, value }
 }
 
 /// A word with `!` just before `offset`: YAML takes `target: !broker-1` as an empty value with a tag.

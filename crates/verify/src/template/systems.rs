@@ -6,7 +6,7 @@ use tenbin_loadgen::run::Version;
 use super::base::Base;
 use super::error::{Complaints, Place};
 use super::fields::{Fields, scalar};
-use super::node::{Entry, Node, Value};
+use super::node::{Entry, Value, YamlNode};
 use super::target::{InstanceRole, ROLES};
 use crate::kind::{KINDS, Kind, MODES, Mode};
 use crate::units::{Rate, Size, Time};
@@ -83,7 +83,7 @@ impl Default for Topic {
 
 /// An entry of `systems`: clients of a system. Its JSON is a part of `plan.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Client {
+pub struct ClientEntry {
     /// Key in the file.
     pub name: String,
     /// Place of the entry.
@@ -179,11 +179,11 @@ const MOST_REPLICAS: u32 = 50;
 
 /// Reads `systems`.
 pub(crate) fn read(
-    node: Option<&Node>,
+    node: Option<&YamlNode>,
     base: &Base,
     root: Place,
     complaints: &mut Complaints,
-) -> (Vec<System>, Vec<Client>) {
+) -> (Vec<System>, Vec<ClientEntry>) {
     let (mut systems, mut clients) = (Vec::new(), Vec::new());
     let Some(node) = node else {
         complaints.add(root, "the file lacks systems", "add \"systems:\" with a broker and its clients".to_owned());
@@ -320,7 +320,7 @@ fn check_replicas(system: &System, complaints: &mut Complaints) {
     );
 }
 
-fn topic(node: Option<&Node>, complaints: &mut Complaints) -> Topic {
+fn topic(node: Option<&YamlNode>, complaints: &mut Complaints) -> Topic {
     let mut topic = Topic::default();
     let Some(mut fields) = node.and_then(|node| Fields::of(node, "topic", complaints)) else { return topic };
     topic.partitions = fields.count("partitions", 10_000, complaints).unwrap_or(topic.partitions);
@@ -329,7 +329,7 @@ fn topic(node: Option<&Node>, complaints: &mut Complaints) -> Topic {
     topic
 }
 
-fn ready(node: Option<&Node>, name: &str, complaints: &mut Complaints) -> Option<Ready> {
+fn ready(node: Option<&YamlNode>, name: &str, complaints: &mut Complaints) -> Option<Ready> {
     let node = node?;
     let mut fields = Fields::of(node, format!("systems.{name}.ready"), complaints)?;
     let port = fields.parsed("port", complaints, |text| {
@@ -346,7 +346,7 @@ fn ready(node: Option<&Node>, name: &str, complaints: &mut Complaints) -> Option
     first
 }
 
-fn disk(node: Option<&Node>, complaints: &mut Complaints) -> Option<Size> {
+fn disk(node: Option<&YamlNode>, complaints: &mut Complaints) -> Option<Size> {
     let mut fields = Fields::of(node?, "disk", complaints)?;
     let size = fields.required("size", complaints);
     fields.finish(complaints);
@@ -369,7 +369,7 @@ fn placing(fields: &mut Fields<'_>, base: &Base, complaints: &mut Complaints) ->
     Placing { node, environment: fields.texts("environment", complaints), cpus }
 }
 
-fn client(entry: &Entry, base: &Base, complaints: &mut Complaints) -> Option<Client> {
+fn client(entry: &Entry, base: &Base, complaints: &mut Complaints) -> Option<ClientEntry> {
     let mut fields = Fields::of(&entry.node, format!("systems.{}", entry.key), complaints)?;
     let publishes = fields.node("publishes_to");
     let subscribes = fields.node("subscribes_to");
@@ -391,7 +391,7 @@ fn client(entry: &Entry, base: &Base, complaints: &mut Complaints) -> Option<Cli
             "use \"command:\"".to_owned(),
         );
     }
-    let client = Client {
+    let client = ClientEntry {
         name: entry.key.clone(),
         place: entry.place,
         role,

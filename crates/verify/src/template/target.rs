@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{Complaints, Place, suggestion};
 use super::fields::scalar;
-use super::node::Node;
+use super::node::YamlNode;
 use crate::rng::Rng;
 
 /// A target: instances that any term includes, without those that a term excludes.
@@ -96,7 +96,7 @@ pub enum MemberPart {
 
 impl Target {
     /// Reads a target: text with commas, or a list.
-    pub(crate) fn read(nodes: &[&Node], path: &str, complaints: &mut Complaints) -> Option<Self> {
+    pub(crate) fn read(nodes: &[&YamlNode], path: &str, complaints: &mut Complaints) -> Option<Self> {
         let mut terms = Vec::new();
         for node in nodes {
             terms.extend(scalar(node, path, complaints, Self::from_str)?.terms);

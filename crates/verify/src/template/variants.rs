@@ -2,12 +2,12 @@
 
 use super::error::Complaints;
 use super::fields::scalar;
-use super::node::{Node, Value};
+use super::node::{Value, YamlNode};
 
 /// One variant: its name and the merged tree.
 pub(crate) struct Variant {
     pub(crate) name: String,
-    pub(crate) tree: Node,
+    pub(crate) tree: YamlNode,
 }
 
 impl Variant {
@@ -15,7 +15,7 @@ impl Variant {
     pub(crate) fn set_all(&mut self, settings: &[(String, String)], complaints: &mut Complaints) {
         for (path, value) in settings {
             let place = self.tree.place;
-            if !set(&mut self.tree, path, &Node { place, value: Value::Text(value.clone()) }) {
+            if !set(&mut self.tree, path, &YamlNode { place, value: Value::Text(value.clone()) }) {
                 complaints.add(
                     place,
                     format!("--set {path}: it leads nowhere in variant {}", self.name),
@@ -30,7 +30,7 @@ impl Variant {
 const OF_THE_FILE: [&str; 2] = ["variants", "sweep"];
 
 /// All variants of a file: one for each entry of `variants`, or the file itself; times one for each swept value.
-pub(crate) fn expand(root: &Node, complaints: &mut Complaints) -> Vec<Variant> {
+pub(crate) fn expand(root: &YamlNode, complaints: &mut Complaints) -> Vec<Variant> {
     let mut plain = root.clone();
     if let Value::Map(entries) = &mut plain.value {
         entries.retain(|entry| !OF_THE_FILE.contains(&entry.key.as_str()));
@@ -48,7 +48,7 @@ pub(crate) fn expand(root: &Node, complaints: &mut Complaints) -> Vec<Variant> {
 /// Name of the only variant of a file without `variants`.
 const DEFAULT: &str = "default";
 
-fn named(plain: &Node, node: &Node, complaints: &mut Complaints) -> Vec<Variant> {
+fn named(plain: &YamlNode, node: &YamlNode, complaints: &mut Complaints) -> Vec<Variant> {
     let Value::Map(entries) = &node.value else {
         complaints.add(
             node.place,
@@ -89,7 +89,7 @@ fn named(plain: &Node, node: &Node, complaints: &mut Complaints) -> Vec<Variant>
     variants
 }
 
-fn swept(mut variants: Vec<Variant>, sweep: &Node, complaints: &mut Complaints) -> Vec<Variant> {
+fn swept(mut variants: Vec<Variant>, sweep: &YamlNode, complaints: &mut Complaints) -> Vec<Variant> {
     let Value::Map(entries) = &sweep.value else {
         complaints.add(
             sweep.place,
@@ -131,7 +131,7 @@ fn swept(mut variants: Vec<Variant>, sweep: &Node, complaints: &mut Complaints) 
 }
 
 /// Sets the value at `path`; false if there is no map to set it in.
-fn set(tree: &mut Node, path: &str, value: &Node) -> bool {
+fn set(tree: &mut YamlNode, path: &str, value: &YamlNode) -> bool {
     let Some((parents, key)) = path.rsplit_once('.') else { return false };
     let mut at = tree;
     for step in parents.split('.') {

@@ -8,14 +8,14 @@ pub(super) enum Line {
     /// All messages have their line.
     Done,
     /// A message that ended at its publisher.
-    Published { stream: u32, number: u32, due_ns: u64, sent_ns: u64, end: End },
+    Published { stream: u32, number: u32, due_ns: u64, sent_ns: u64, end: PublishEnd },
     /// A message that arrived.
     Received { receiver: u32, stream: u32, number: u32, due_ns: u64, received_ns: u64, is_repeated: bool },
 }
 
 /// How a message ended at its publisher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum PublishEnd {
     /// Acknowledged at this time; written at this time if there is no acknowledgement.
     Acknowledged(u64),
     /// The system does not have it.
@@ -51,9 +51,9 @@ fn published(words: &mut Words<'_>) -> Option<Line> {
         due_ns: number(words.next()?)?,
         sent_ns: number(words.next()?)?,
         end: match words.next()? {
-            b"-" => End::Unconfirmed,
-            b"refused" => End::Refused,
-            time => End::Acknowledged(number(time)?),
+            b"-" => PublishEnd::Unconfirmed,
+            b"refused" => PublishEnd::Refused,
+            time => PublishEnd::Acknowledged(number(time)?),
         },
     })
 }
@@ -120,9 +120,9 @@ mod tests {
         for (text, line) in [
             ("ready", Line::Ready),
             ("done", Line::Done),
-            ("P 1 20 300 400 500", published(End::Acknowledged(500))),
-            ("P 1 20 300 400 -", published(End::Unconfirmed)),
-            ("P 1 20 300 400 refused", published(End::Refused)),
+            ("P 1 20 300 400 500", published(PublishEnd::Acknowledged(500))),
+            ("P 1 20 300 400 -", published(PublishEnd::Unconfirmed)),
+            ("P 1 20 300 400 refused", published(PublishEnd::Refused)),
             ("S 9 1 20 300 18446744073709551615 0", received(false)),
             ("S 9 1 20 300 18446744073709551615 1", received(true)),
         ] {

@@ -18,13 +18,13 @@ use super::records::Records;
 
 /// A program with one or more clients. Dropping it kills its process.
 pub(super) struct Program {
-    shared: Arc<Shared>,
+    shared: Arc<SharedProgram>,
     input: Mutex<Option<ChildStdin>>,
     ended: oneshot::Receiver<Option<Part>>,
 }
 
 /// State that the thread reads which follows the program's output.
-struct Shared {
+struct SharedProgram {
     /// Name in errors.
     name: String,
     child: Mutex<Child>,
@@ -62,7 +62,7 @@ impl Program {
         else {
             return Err(fail(&name, "its program has no pipes"));
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedProgram {
             name,
             child: Mutex::new(child),
             clock,
@@ -167,7 +167,7 @@ impl Drop for Program {
     }
 }
 
-impl Shared {
+impl SharedProgram {
     fn kill(&self) {
         // It fails for a process that has ended.
         let _ = lock(&self.child).kill();
@@ -276,7 +276,7 @@ struct LineReader {
     records: Records,
     /// Whom to tell that the program is ready, and when it was started.
     ready: Option<(oneshot::Sender<Result<(), LoadgenError>>, Instant)>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedProgram>,
 }
 
 impl LineReader {

@@ -7,7 +7,7 @@ use roaring::RoaringBitmap;
 
 use crate::run::{Came, Counters, DueTimes, Layout, Part, Plan, Recorder, RunClock, Stamp, Unsent};
 
-use super::line::{End, Line};
+use super::line::{Line, PublishEnd};
 
 /// Clients of one program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,7 +134,7 @@ impl Records {
         number: u32,
         due_ns: u64,
         sent_ns: u64,
-        end: End,
+        end: PublishEnd,
         now_ns: u64,
         counters: &Counters,
     ) -> Result<(), String> {
@@ -160,7 +160,7 @@ impl Records {
             self.recorder.sent_late(u32::try_from(late_us).unwrap_or(u32::MAX));
         }
         match end {
-            End::Acknowledged(acked_ns) => {
+            PublishEnd::Acknowledged(acked_ns) => {
                 self.check_time(acked_ns, now_ns)?;
                 if acked_ns < sent_ns {
                     return Err("it was acknowledged before it was sent".to_owned());
@@ -172,11 +172,11 @@ impl Records {
                 counters.published.add(1);
                 counters.expected.add(self.layout.copies(stream));
             }
-            End::Refused => {
+            PublishEnd::Refused => {
                 self.recorder.not_taken(stream, number, sent_ns);
                 counters.not_taken.add(1);
             }
-            End::Unconfirmed => counters.doubtful.add(self.layout.copies(stream)),
+            PublishEnd::Unconfirmed => counters.doubtful.add(self.layout.copies(stream)),
         }
         Ok(())
     }

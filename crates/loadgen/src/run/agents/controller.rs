@@ -3,8 +3,8 @@ use std::time::{Duration, Instant};
 
 use tenbin_codec::Secret;
 
-use super::link::Link;
-use super::message::Message;
+use super::link::AgentLink;
+use super::message::AgentMessage;
 use super::stream::AgentStream;
 use crate::LoadgenError;
 use crate::run::clock::RunClock;
@@ -15,13 +15,13 @@ use crate::target::with_port;
 
 /// The agents of a run, each with its slice of the plan. They replace the engine of a single-process run.
 pub(crate) struct Agents {
-    links: Vec<Link>,
+    links: Vec<AgentLink>,
     clock: RunClock,
     /// Offsets of the agents' clocks before the run.
     before: Vec<Offset>,
-    /// Whether [`Message::StopCutting`] is still to be sent.
+    /// Whether [`AgentMessage::StopCutting`] is still to be sent.
     may_cut: bool,
-    /// When the agents last got [`Message::Watching`].
+    /// When the agents last got [`AgentMessage::Watching`].
     watched: Instant,
 }
 
@@ -40,7 +40,7 @@ impl Agents {
         let mut links = Vec::new();
         for address in addresses {
             let address = with_port(address, super::PORT);
-            let link = watching(links.iter_mut(), Link::open(&address, token)).await?;
+            let link = watching(links.iter_mut(), AgentLink::open(&address, token)).await?;
             links.push(link);
         }
         let kinds = vec![ClientKinds::All; links.len()];
@@ -63,7 +63,7 @@ impl Agents {
         let plans = streams.iter().map(own_plan).collect();
         let mut links = Vec::new();
         for stream in streams {
-            let link = watching(links.iter_mut(), Link::over(stream)).await?;
+            let link = watching(links.iter_mut(), AgentLink::over(stream)).await?;
             links.push(link);
         }
         Self::of(links, &kinds, plans, clock).await
@@ -71,7 +71,7 @@ impl Agents {
 
     /// `plans` has the plan of each agent: they differ in protocol and settings alone.
     async fn of(
-        mut links: Vec<Link>,
+        mut links: Vec<AgentLink>,
         kinds: &[ClientKinds],
         plans: Vec<Plan>,
         clock: RunClock,
@@ -84,7 +84,7 @@ impl Agents {
             let slice = Slice { index: same(&kinds[..place], clients), of: same(kinds, clients), clients };
             let (password, plan) = (plan.connection.password.clone(), Box::new(plan));
             let move_clock_ns = offset.ns.saturating_neg();
-            link.send(&Message::Prepare { plan, password, slice, move_clock_ns }).await?;
+            link.send(&AgentMessage::Prepare { plan, password, slice, move_clock_ns }).await?;
         }
         for number in 0..links.len() {
             let (link, others) = one_of(&mut links, number);
@@ -104,7 +104,7 @@ impl Agents {
     /// # Errors
     /// An agent is lost, or got the start command too late.
     pub(crate) async fn start(&mut self, at_unix_ns: u64) -> Result<(), LoadgenError> {
-        self.tell(|| Message::Start { at_unix_ns }).await?;
+        self.tell(|| AgentMessage::Start { at_unix_ns }).await?;
         for link in &mut self.links {
             link.started().await?;
         }
@@ -118,7 +118,7 @@ impl Agents {
     pub(crate) async fn status(&mut self) -> Result<Status, LoadgenError> {
         if self.watched.elapsed() > WATCHING_INTERVAL {
             self.watched = Instant::now();
-            self.tell(|| Message::Watching).await?;
+            self.tell(|| AgentMessage::Watching).await?;
         }
         let mut sum = Status::default();
         for link in &mut self.links {
@@ -127,14 +127,14 @@ impl Agents {
         }
         // Each agent knows only its own publishers.
         if sum.publishing == 0 && std::mem::take(&mut self.may_cut) {
-            self.tell(|| Message::StopCutting).await?;
+            self.tell(|| AgentMessage::StopCutting).await?;
         }
         Ok(sum)
     }
 
     /// Stops publishing.
     pub(crate) async fn stop_publishing(&mut self) -> Result<(), LoadgenError> {
-        self.tell(|| Message::StopPublishing).await
+        self.tell(|| AgentMessage::StopPublishing).await
     }
 
     /// Ends the run; returns the merged parts of all agents, and notes on their clocks.
@@ -142,7 +142,7 @@ impl Agents {
     /// # Errors
     /// As [`Agents::status`].
     pub(crate) async fn finish(mut self) -> Result<(Part, Vec<String>), LoadgenError> {
-        self.tell(|| Message::Finish).await?;
+        self.tell(|| AgentMessage::Finish).await?;
         let mut merged: Option<Part> = None;
         for number in 0..self.links.len() {
             let (link, others) = one_of(&mut self.links, number);
@@ -164,7 +164,7 @@ impl Agents {
         Ok((merged.expect("there is at least one agent"), notes))
     }
 
-    async fn tell(&mut self, message: impl Fn() -> Message) -> Result<(), LoadgenError> {
+    async fn tell(&mut self, message: impl Fn() -> AgentMessage) -> Result<(), LoadgenError> {
         for link in &mut self.links {
             link.send(&message()).await?;
         }
@@ -173,7 +173,7 @@ impl Agents {
 }
 
 /// The link with this number, and all others.
-fn one_of(links: &mut [Link], number: usize) -> (&mut Link, impl Iterator<Item = &mut Link>) {
+fn one_of(links: &mut [AgentLink], number: usize) -> (&mut AgentLink, impl Iterator<Item = &mut AgentLink>) {
     let (before, rest) = links.split_at_mut(number);
     let (link, after) = rest.split_first_mut().expect("there are more links than this number");
     (link, before.iter_mut().chain(after))
@@ -181,7 +181,7 @@ fn one_of(links: &mut [Link], number: usize) -> (&mut Link, impl Iterator<Item =
 
 /// Does `work` with one agent, and tells the others once a second that the controller is alive, or they would give up.
 async fn watching<'a, T>(
-    others: impl Iterator<Item = &'a mut Link>,
+    others: impl Iterator<Item = &'a mut AgentLink>,
     work: impl Future<Output = Result<T, LoadgenError>>,
 ) -> Result<T, LoadgenError> {
     let (mut work, mut others) = (pin!(work), others.collect::<Vec<_>>());
@@ -190,7 +190,7 @@ async fn watching<'a, T>(
             Ok(done) => return done,
             Err(_) => {
                 for other in &mut others {
-                    other.send(&Message::Watching).await?;
+                    other.send(&AgentMessage::Watching).await?;
                 }
             }
         }
@@ -234,7 +234,7 @@ fn check_kinds(plan: &Plan, kinds: &[ClientKinds]) -> Result<(), LoadgenError> {
 ///
 /// Probes of one agent follow each other at once, as both sides answer quickest while awake. The agents take turns, so
 /// that a brief disturbance of a machine affects few probes of each.
-async fn clocks(links: &mut [Link], clock: RunClock) -> Result<Vec<Offset>, LoadgenError> {
+async fn clocks(links: &mut [AgentLink], clock: RunClock) -> Result<Vec<Offset>, LoadgenError> {
     let mut probes = vec![Vec::new(); links.len()];
     for _ in 0..PROBE_ROUNDS {
         for (link, probes) in links.iter_mut().zip(&mut probes) {

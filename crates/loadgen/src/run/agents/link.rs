@@ -2,9 +2,10 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use tenbin_codec::Secret;
+use tenbin_kit::printable::printable;
 use tokio::net::TcpStream;
 
-use super::message::{Hello, Message};
+use super::message::{AgentMessage, Hello};
 use super::stream::AgentStream;
 use super::wire::{SILENCE_LIMIT, SILENT, Wire};
 use crate::LoadgenError;
@@ -14,12 +15,12 @@ use crate::run::offset::Probe;
 
 /// A controller's connection to one agent. All errors name the agent.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct AgentLink {
     address: String,
     wire: Wire,
     /// When the agent last sent a message.
     heard: Instant,
-    /// When [`Link::listen`] last ran.
+    /// When [`AgentLink::listen`] last ran.
     listened: Instant,
     /// The agent's last progress report.
     status: Status,
@@ -27,7 +28,7 @@ pub(super) struct Link {
     patience: Duration,
 }
 
-impl Link {
+impl AgentLink {
     /// Connects, and checks that both sides have the same version.
     ///
     /// # Errors
@@ -42,10 +43,10 @@ impl Link {
         Self::greet(address.to_owned(), wire, token, SILENCE_LIMIT).await
     }
 
-    /// As [`Link::open`], over the streams of an agent that runs already.
+    /// As [`AgentLink::open`], over the streams of an agent that runs already.
     ///
     /// # Errors
-    /// As [`Link::open`].
+    /// As [`AgentLink::open`].
     pub(super) async fn over(agent: AgentStream) -> Result<Self, LoadgenError> {
         let AgentStream { name, reader, writer, may_pause, .. } = agent;
         let patience = if may_pause { Duration::MAX } else { SILENCE_LIMIT };
@@ -60,9 +61,9 @@ impl Link {
     ) -> Result<Self, LoadgenError> {
         let now = Instant::now();
         let mut link = Self { address, wire, heard: now, listened: now, status: Status::default(), patience };
-        link.send(&Message::Hello(Hello::new(token))).await?;
+        link.send(&AgentMessage::Hello(Hello::new(token))).await?;
         match link.receive().await? {
-            Message::Hello(hello) => hello.check_version().map_err(|reason| link.lost(reason))?,
+            AgentMessage::Hello(hello) => hello.check_version().map_err(|reason| link.lost(reason))?,
             message => return Err(link.unexpected(&message)),
         }
         link.wire.trust();
@@ -81,23 +82,23 @@ impl Link {
     /// Reads the agent's clock.
     pub(super) async fn probe(&mut self, clock: RunClock) -> Result<Probe, LoadgenError> {
         let asked_ns = clock.now_ns();
-        self.send(&Message::Probe).await?;
+        self.send(&AgentMessage::Probe).await?;
         match self.receive().await? {
-            Message::Answer { received_ns, answered_ns } => {
+            AgentMessage::Answer { received_ns, answered_ns } => {
                 Ok(Probe { asked_ns, received_ns, answered_ns, heard_ns: clock.at_ns(self.wire.read_at()) })
             }
             message => Err(self.unexpected(&message)),
         }
     }
 
-    pub(super) async fn send(&mut self, message: &Message) -> Result<(), LoadgenError> {
+    pub(super) async fn send(&mut self, message: &AgentMessage) -> Result<(), LoadgenError> {
         self.wire.send(message).await.map_err(|reason| self.lost(reason))
     }
 
     /// Waits until the agent's clients are connected.
     pub(super) async fn ready(&mut self) -> Result<(), LoadgenError> {
         match self.receive().await? {
-            Message::Ready => Ok(()),
+            AgentMessage::Ready => Ok(()),
             message => Err(self.unexpected(&message)),
         }
     }
@@ -106,7 +107,7 @@ impl Link {
     pub(super) fn listen(&mut self) -> Result<(), LoadgenError> {
         while let Some(message) = self.wire.try_receive().map_err(|reason| self.lost(reason))? {
             match self.unless_failed(message)? {
-                Message::Status(status) => self.take(status)?,
+                AgentMessage::Status(status) => self.take(status)?,
                 message => return Err(self.unexpected(&message)),
             }
         }
@@ -125,7 +126,7 @@ impl Link {
     /// Waits for the first progress report.
     pub(super) async fn started(&mut self) -> Result<(), LoadgenError> {
         match self.receive().await? {
-            Message::Status(status) => self.take(status),
+            AgentMessage::Status(status) => self.take(status),
             message => Err(self.unexpected(&message)),
         }
     }
@@ -134,9 +135,9 @@ impl Link {
     pub(super) async fn part(&mut self) -> Result<BytesMut, LoadgenError> {
         let bytes = loop {
             match self.receive().await? {
-                Message::Part { bytes } => break bytes,
+                AgentMessage::Part { bytes } => break bytes,
                 // Progress reports sent before the agent got Finish.
-                Message::Status(_) => {}
+                AgentMessage::Status(_) => {}
                 message => return Err(self.unexpected(&message)),
             }
         };
@@ -161,28 +162,28 @@ impl Link {
     }
 
     /// Next message, skipping those that only show that the agent is alive.
-    async fn receive(&mut self) -> Result<Message, LoadgenError> {
+    async fn receive(&mut self) -> Result<AgentMessage, LoadgenError> {
         loop {
             let message = match tokio::time::timeout(self.patience, self.wire.receive()).await {
                 Ok(message) => message.map_err(|reason| self.lost(reason))?,
                 Err(_) => return Err(self.lost(format!("it says {SILENT}"))),
             };
             match self.unless_failed(message)? {
-                Message::Working => {}
+                AgentMessage::Working => {}
                 message => return Ok(message),
             }
         }
     }
 
-    fn unless_failed(&self, message: Message) -> Result<Message, LoadgenError> {
+    fn unless_failed(&self, message: AgentMessage) -> Result<AgentMessage, LoadgenError> {
         match message {
             // Error texts are one line.
-            Message::Error(text) => Err(self.lost(text.replace(char::is_control, " "))),
+            AgentMessage::Error(text) => Err(self.lost(printable(&text).into_owned())),
             message => Ok(message),
         }
     }
 
-    fn unexpected(&self, message: &Message) -> LoadgenError {
+    fn unexpected(&self, message: &AgentMessage) -> LoadgenError {
         self.lost(format!("unexpected {}", message.name()))
     }
 
@@ -191,5 +192,5 @@ impl Link {
     }
 }
 
-/// Longest regular interval between two calls of [`Link::listen`].
+/// Longest regular interval between two calls of [`AgentLink::listen`].
 const PAUSE_MAX: Duration = Duration::from_secs(1);

@@ -1,5 +1,6 @@
 use serde::{Deserialize, Serialize, Serializer};
 use tenbin_codec::Secret;
+use tenbin_kit::printable::printable;
 
 use crate::run::{Plan, Slice, Status};
 
@@ -22,9 +23,9 @@ use crate::run::{Plan, Slice, Status};
 ///   ◄───────────────────────────────── Answer
 /// ```
 ///
-/// At any time an agent may send [`Message::Error`] and close. A controller that closes ends the run.
+/// At any time an agent may send [`AgentMessage::Error`] and close. A controller that closes ends the run.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Message {
+pub(super) enum AgentMessage {
     /// First message of both sides.
     Hello(Hello),
     /// Asks for the agent's time.
@@ -61,7 +62,7 @@ pub(super) enum Message {
     Error(String),
 }
 
-impl Message {
+impl AgentMessage {
     /// Name of the message, for errors about unexpected messages.
     pub(super) fn name(&self) -> String {
         format!("{self:?}").chars().take_while(|c| c.is_alphanumeric()).collect()
@@ -93,7 +94,7 @@ impl Hello {
         if (self.protocol, self.program.as_str()) == (PROTOCOL, PROGRAM) {
             return Ok(());
         }
-        let theirs = format!("tenbin {} (protocol {})", self.program.escape_debug(), self.protocol);
+        let theirs = format!("tenbin {} (protocol {})", printable(&self.program), self.protocol);
         Err(format!("{theirs} there, tenbin {PROGRAM} (protocol {PROTOCOL}) here: both sides must be the same"))
     }
 }
@@ -103,6 +104,6 @@ fn exposed<S: Serializer>(secret: &Option<Secret<String>>, serializer: S) -> Res
     secret.as_ref().map(Secret::expose).serialize(serializer)
 }
 
-/// Increase it with every change of [`Message`], of plans and of results.
+/// Increase it with every change of [`AgentMessage`], of plans and of results.
 const PROTOCOL: u32 = 8;
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");

@@ -6,7 +6,7 @@ use tenbin_codec::Secret;
 use tokio::net::TcpStream;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::message::{Hello, Message};
+use super::message::{AgentMessage, Hello};
 use super::wire::{BULK_PATIENCE, CLOSED, SILENCE_LIMIT, SILENT, Wire};
 use crate::run::clock::RunClock;
 use crate::run::record::{Layout, Part};
@@ -79,9 +79,9 @@ impl Session {
             // The controller may be busy with other agents' results.
             let message = tokio::time::timeout(BULK_PATIENCE, self.wire.receive()).await;
             match message.unwrap_or_else(|_| Err("its controller has nothing more to say".to_owned())) {
-                Ok(Message::Watching) => {}
-                Ok(Message::Probe) => self.tell_time().await?,
-                Ok(Message::Prepare { mut plan, password, slice, move_clock_ns }) => {
+                Ok(AgentMessage::Watching) => {}
+                Ok(AgentMessage::Probe) => self.tell_time().await?,
+                Ok(AgentMessage::Prepare { mut plan, password, slice, move_clock_ns }) => {
                     plan.connection.password = password;
                     self.run(*plan, slice, move_clock_ns).await?;
                 }
@@ -95,7 +95,7 @@ impl Session {
 
     async fn greet(&mut self, token: Option<&Secret<String>>) -> Result<(), String> {
         let hello = match self.wire.receive().await? {
-            Message::Hello(hello) => hello,
+            AgentMessage::Hello(hello) => hello,
             message => return Err(unexpected(&message)),
         };
         hello.check_version()?;
@@ -106,13 +106,13 @@ impl Session {
             }
         }
         self.wire.trust();
-        self.wire.send(&Message::Hello(Hello::new(None))).await
+        self.wire.send(&AgentMessage::Hello(Hello::new(None))).await
     }
 
     async fn tell_time(&mut self) -> Result<(), String> {
         let received_ns = self.clock.at_ns(self.wire.read_at());
         // Encoding time counts as time on the way, as it does for the probe.
-        self.wire.send(&Message::Answer { received_ns, answered_ns: self.clock.now_ns() }).await
+        self.wire.send(&AgentMessage::Answer { received_ns, answered_ns: self.clock.now_ns() }).await
     }
 
     /// Runs `slice` of `plan`.
@@ -130,7 +130,7 @@ impl Session {
         }
         let prepared = self.meanwhile(driver.prepare(plan, Arc::new(layout), slice, clock)).await?;
         let mut clients = prepared.map_err(|error| error.to_string())?;
-        self.wire.send(&Message::Ready).await?;
+        self.wire.send(&AgentMessage::Ready).await?;
 
         let at_unix_ns = self.wait_for_start().await?;
         if let Some(late_ns) = clock.now_ns().checked_sub(at_unix_ns) {
@@ -147,8 +147,8 @@ impl Session {
         loop {
             let message = tokio::time::timeout(SILENCE_LIMIT, self.wire.receive()).await;
             match message.map_err(|_| format!("its controller says {SILENT}"))?? {
-                Message::Start { at_unix_ns } => return Ok(at_unix_ns),
-                Message::Watching => {}
+                AgentMessage::Start { at_unix_ns } => return Ok(at_unix_ns),
+                AgentMessage::Watching => {}
                 message => return Err(unexpected(&message)),
             }
         }
@@ -162,10 +162,10 @@ impl Session {
                 message = self.wire.receive() => {
                     heard = Instant::now();
                     match message? {
-                        Message::Watching => {}
-                        Message::StopCutting => clients.stop_cutting(),
-                        Message::StopPublishing => clients.stop_publishing(),
-                        Message::Finish => return Ok(()),
+                        AgentMessage::Watching => {}
+                        AgentMessage::StopCutting => clients.stop_cutting(),
+                        AgentMessage::StopPublishing => clients.stop_publishing(),
+                        AgentMessage::Finish => return Ok(()),
                         message => return Err(unexpected(&message)),
                     }
                 }
@@ -179,7 +179,7 @@ impl Session {
                     if heard.elapsed() > SILENCE_LIMIT {
                         return Err(format!("its controller says {SILENT}"));
                     }
-                    self.wire.send(&Message::Status(clients.status())).await?;
+                    self.wire.send(&AgentMessage::Status(clients.status())).await?;
                 }
             }
         }
@@ -189,19 +189,19 @@ impl Session {
         // This can take longer than the controller tolerates silence.
         let bytes = self.meanwhile(tokio::task::spawn_blocking(move || part.to_bytes())).await?;
         let bytes = bytes.map_err(|error| error.to_string())?;
-        self.wire.send(&Message::Part { bytes: bytes.len() as u64 }).await?;
+        self.wire.send(&AgentMessage::Part { bytes: bytes.len() as u64 }).await?;
         self.wire.send_bulk(&bytes).await
     }
 
-    /// Does `work` and sends [`Message::Working`] once a second; ends early if the controller leaves.
+    /// Does `work` and sends [`AgentMessage::Working`] once a second; ends early if the controller leaves.
     async fn meanwhile<T>(&mut self, work: impl Future<Output = T>) -> Result<T, String> {
         let (mut work, mut tick) = (pin!(work), every(WORKING_INTERVAL));
         loop {
             tokio::select! {
                 done = &mut work => return Ok(done),
-                _ = tick.tick() => self.wire.send(&Message::Working).await?,
+                _ = tick.tick() => self.wire.send(&AgentMessage::Working).await?,
                 message = self.wire.receive() => match message? {
-                    Message::Watching => {}
+                    AgentMessage::Watching => {}
                     message => return Err(unexpected(&message)),
                 },
             }
@@ -209,7 +209,7 @@ impl Session {
     }
 }
 
-fn unexpected(message: &Message) -> String {
+fn unexpected(message: &AgentMessage) -> String {
     format!("unexpected {}", message.name())
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tenbin_codec::Secret;
 use tokio::net::TcpStream;
 
-use super::link::Link;
-use super::message::{Hello, Message};
+use super::link::AgentLink;
+use super::message::{AgentMessage, Hello};
 use super::session::serve_only;
 use super::wire::Wire;
 use super::{AgentArgs, AgentStream, serve};
@@ -55,7 +55,7 @@ fn secret(token: &str) -> Secret<String> {
 }
 
 async fn refusal(address: &str, token: Option<&str>) -> String {
-    let error = Link::open(address, token.map(secret).as_ref()).await.unwrap_err().to_string();
+    let error = AgentLink::open(address, token.map(secret).as_ref()).await.unwrap_err().to_string();
     error.strip_prefix(&format!("agent {address}: ")).unwrap().to_owned()
 }
 
@@ -66,7 +66,7 @@ async fn an_agent_serves_only_those_who_know_its_token() {
     for wrong in ["", "Secret", "secret2", "secre"] {
         assert_eq!(refusal(&address, Some(wrong)).await, "wrong token");
     }
-    Link::open(&address, Some(&secret("secret"))).await.unwrap().close().await;
+    AgentLink::open(&address, Some(&secret("secret"))).await.unwrap().close().await;
 }
 
 #[tokio::test]
@@ -75,8 +75,8 @@ async fn both_sides_must_be_of_the_same_version() {
     for (protocol, program) in [(0, env!("CARGO_PKG_VERSION")), (3, "0.0.0")] {
         let mut wire = Wire::new(TcpStream::connect(&address).await.unwrap()).unwrap();
         let hello = Hello { protocol, program: program.to_owned(), token: None };
-        wire.send(&Message::Hello(hello)).await.unwrap();
-        let Message::Error(text) = wire.receive().await.unwrap() else { panic!("an error") };
+        wire.send(&AgentMessage::Hello(hello)).await.unwrap();
+        let AgentMessage::Error(text) = wire.receive().await.unwrap() else { panic!("an error") };
         assert!(text.starts_with(&format!("tenbin {program} (protocol {protocol}) there, tenbin ")), "{text}");
     }
 }
@@ -85,7 +85,7 @@ async fn both_sides_must_be_of_the_same_version() {
 async fn agent_serves_one_controller_at_a_time() {
     let address = agent(None, 0);
     for _ in 0..3 {
-        let link = Link::open(&address, None).await.unwrap();
+        let link = AgentLink::open(&address, None).await.unwrap();
         let busy = refusal(&address, None).await;
         assert!(busy.starts_with("busy with a run of 127.0.0.1:"), "{busy}");
         link.close().await;
@@ -109,14 +109,14 @@ async fn foreign_bytes_get_an_error_and_agent_keeps_serving() {
         let answer = String::from_utf8_lossy(&answer.await.unwrap()).into_owned();
         assert!(answer.contains("Error"), "{bytes:?}: {answer}");
     }
-    Link::open(&address, None).await.unwrap().close().await;
+    AgentLink::open(&address, None).await.unwrap().close().await;
 }
 
 #[tokio::test]
 async fn unexpected_message_is_named_in_the_error() {
     let address = agent(None, 0);
-    let mut link = Link::open(&address, None).await.unwrap();
-    link.send(&Message::Finish).await.unwrap();
+    let mut link = AgentLink::open(&address, None).await.unwrap();
+    link.send(&AgentMessage::Finish).await.unwrap();
     let error = link.ready().await.unwrap_err().to_string();
     assert_eq!(error, format!("agent {address}: unexpected Finish"));
 }
@@ -124,17 +124,17 @@ async fn unexpected_message_is_named_in_the_error() {
 #[tokio::test]
 async fn ready_agent_gives_up_when_controller_is_silent() {
     let address = agent(None, 0);
-    let mut link = Link::open(&address, None).await.unwrap();
-    link.send(&Message::Watching).await.unwrap();
+    let mut link = AgentLink::open(&address, None).await.unwrap();
+    link.send(&AgentMessage::Watching).await.unwrap();
     let mut plan = example::plan(vec![]);
     plan.publishers.count = 0;
-    let prepare = Message::Prepare { plan: Box::new(plan), password: None, slice: Slice::ALL, move_clock_ns: 0 };
+    let prepare = AgentMessage::Prepare { plan: Box::new(plan), password: None, slice: Slice::ALL, move_clock_ns: 0 };
     link.send(&prepare).await.unwrap();
     link.ready().await.unwrap();
     // Other agents take long.
     for _ in 0..2 {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        link.send(&Message::Watching).await.unwrap();
+        link.send(&AgentMessage::Watching).await.unwrap();
     }
     // Then the controller falls silent, but its connection stays open.
     let mut told = Ok(());
@@ -152,7 +152,7 @@ async fn agent_clock_offset_is_within_uncertainty() {
     let clock = RunClock::new(0);
     for shift in [0, 300_000_000, -300_000_000] {
         let address = agent(None, shift);
-        let mut link = Link::open(&address, None).await.unwrap();
+        let mut link = AgentLink::open(&address, None).await.unwrap();
         let mut probes = Vec::new();
         for _ in 0..20 {
             probes.push(link.probe(clock).await.unwrap());
@@ -175,7 +175,7 @@ async fn agent_serves_its_only_controller_over_any_byte_stream() {
         (AgentStream::new("lab-1", reader, writer), served)
     };
     let (stream, served) = serve();
-    let mut link = Link::over(stream).await.unwrap();
+    let mut link = AgentLink::over(stream).await.unwrap();
     let clock = RunClock::new(0);
     let probe = link.probe(clock).await.unwrap();
     assert!(Offset::of(&[probe]).unwrap().ns > 200_000_000);
@@ -184,8 +184,8 @@ async fn agent_serves_its_only_controller_over_any_byte_stream() {
     served.await.unwrap().unwrap();
 
     let (stream, served) = serve();
-    let mut link = Link::over(stream).await.unwrap();
-    link.send(&Message::Finish).await.unwrap();
+    let mut link = AgentLink::over(stream).await.unwrap();
+    link.send(&AgentMessage::Finish).await.unwrap();
     assert_eq!(link.ready().await.unwrap_err().to_string(), "agent lab-1: unexpected Finish");
     assert_eq!(served.await.unwrap().unwrap_err(), "unexpected Finish");
 }
@@ -196,8 +196,8 @@ fn secrets_are_in_messages_and_in_no_text_about_them() {
     plan.connection.password = Some(secret("hidden"));
     let args: RunArgs = parsed("run --agents a --token hidden --password hidden").unwrap();
     let password = plan.connection.password.clone();
-    let hello = Message::Hello(Hello::new(password.as_ref()));
-    let prepare = Message::Prepare { plan: Box::new(plan), password, slice: Slice::ALL, move_clock_ns: 0 };
+    let hello = AgentMessage::Hello(Hello::new(password.as_ref()));
+    let prepare = AgentMessage::Prepare { plan: Box::new(plan), password, slice: Slice::ALL, move_clock_ns: 0 };
     let shown = format!("{args:?} {hello:?} {prepare:?}");
     assert!(shown.matches("***").count() >= 4 && !shown.contains("hidden"), "{shown}");
     for message in [hello, prepare] {

@@ -7,7 +7,7 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::message::Message;
+use super::message::AgentMessage;
 
 /// Framed messages between controller and agent, with a bounded length.
 pub(super) struct Wire {
@@ -59,7 +59,7 @@ impl Wire {
     ///
     /// # Errors
     /// The connection's, or the other side has read nothing for 10 s.
-    pub(super) async fn send(&mut self, message: &Message) -> Result<(), String> {
+    pub(super) async fn send(&mut self, message: &AgentMessage) -> Result<(), String> {
         let json = serde_json::to_vec(message).map_err(|error| error.to_string())?;
         let length = u32::try_from(json.len()).ok().filter(|&length| length as usize <= MESSAGE_LIMIT);
         let length = length.ok_or_else(|| format!("a {} of {} bytes is too long", message.name(), json.len()))?;
@@ -72,7 +72,7 @@ impl Wire {
     ///
     /// # Errors
     /// The connection's, its end included, and bytes that are not a message.
-    pub(super) async fn receive(&mut self) -> Result<Message, String> {
+    pub(super) async fn receive(&mut self) -> Result<AgentMessage, String> {
         loop {
             if let Some(message) = self.take()? {
                 return Ok(message);
@@ -85,7 +85,7 @@ impl Wire {
     ///
     /// # Errors
     /// As [`Wire::receive`].
-    pub(super) fn try_receive(&mut self) -> Result<Option<Message>, String> {
+    pub(super) fn try_receive(&mut self) -> Result<Option<AgentMessage>, String> {
         loop {
             match self.take()? {
                 None if self.try_fill()? => {}
@@ -94,7 +94,7 @@ impl Wire {
         }
     }
 
-    /// Sends results, after the [`Message::Part`] that announces them.
+    /// Sends results, after the [`AgentMessage::Part`] that announces them.
     ///
     /// # Errors
     /// As [`Wire::send`].
@@ -121,7 +121,7 @@ impl Wire {
     pub(super) async fn close(mut self, reason: Option<&str>) {
         let farewell = async {
             if let Some(reason) = reason {
-                self.send(&Message::Error(reason.to_owned())).await?;
+                self.send(&AgentMessage::Error(reason.to_owned())).await?;
             }
             self.writer.shutdown().await.map_err(words)?;
             // A pipe ends only when it is dropped.
@@ -136,7 +136,7 @@ impl Wire {
     }
 
     /// Removes and returns the next message from the input.
-    fn take(&mut self) -> Result<Option<Message>, String> {
+    fn take(&mut self) -> Result<Option<AgentMessage>, String> {
         let Some(length) = self.input.first_chunk().map(|bytes| u32::from_be_bytes(*bytes) as usize) else {
             return Ok(None);
         };

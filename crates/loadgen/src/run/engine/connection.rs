@@ -35,6 +35,11 @@ pub(super) trait Traffic {
     /// Reads once and writes once; returns whether to do so again at once. Else a wake-up is registered.
     fn exchange(&mut self, link: &mut Link, cx: &mut Context<'_>) -> Result<bool, String>;
 
+    /// The server that DISCONNECT 0x9C has named, if the broker has sent one.
+    fn referred(&mut self) -> Option<String> {
+        None
+    }
+
     /// The connection is gone, and with it all that was to be written.
     fn lost(&mut self);
 
@@ -43,7 +48,7 @@ pub(super) trait Traffic {
 }
 
 /// Why a connection ends.
-enum End {
+enum ConnectionEnd {
     /// It is cut; its client stays away for this time.
     Cut(Duration),
     /// The run is over.
@@ -59,15 +64,18 @@ impl Connection {
     }
 
     /// Makes the connection again after `end`; `None` if the run is over or fails.
-    async fn reconnect(&self, end: Result<End, String>) -> Option<Connected> {
+    async fn reconnect(&self, end: Result<ConnectionEnd, String>, referred: Option<String>) -> Option<Connected> {
         let driver = &self.driver;
+        let begun = Instant::now();
+        let is_switch = referred.is_some_and(|server| self.client.switch_to(&server));
         let away = match end {
-            Ok(End::Over) => return None,
-            Ok(End::Cut(away)) => {
+            Ok(ConnectionEnd::Over) => return None,
+            Ok(ConnectionEnd::Cut(away)) => {
                 driver.recorder().cut();
                 away
             }
             Err(_) if driver.phase() == Phase::Ended => return None,
+            Err(_) if is_switch && driver.plan().on_lost.reconnects() => Duration::ZERO,
             Err(reason) => {
                 driver.recorder().lost(driver.now_ns());
                 if !driver.plan().reconnects(self.control.whose) {
@@ -84,6 +92,9 @@ impl Connection {
             () = driver.is_over() => None,
         };
         driver.counters().connecting.sub(1);
+        if is_switch && connected.as_ref().is_some_and(|connected| connected.connack.session_present) {
+            driver.recorder().switched(begun.elapsed(), self.client.is_home(), driver.now_ns());
+        }
         // Ignore a cut that was requested while the client was away.
         self.control.take_cut();
         connected
@@ -124,26 +135,27 @@ impl Connection {
 pub(super) async fn keep(traffic: &mut impl Traffic, mut link: Link) -> Option<Link> {
     loop {
         let end = poll_fn(|cx| poll(traffic, &mut link, cx)).await;
-        if let Ok(End::Over) = end {
+        if let Ok(ConnectionEnd::Over) = end {
             return Some(link);
         }
         drop(link);
+        let referred = traffic.referred();
         traffic.lost();
-        let mut connected = traffic.connection().reconnect(end).await?;
+        let mut connected = traffic.connection().reconnect(end, referred).await?;
         traffic.resume(&mut connected.link, &connected.connack);
         link = connected.link;
     }
 }
 
-fn poll(traffic: &mut impl Traffic, link: &mut Link, cx: &mut Context<'_>) -> Poll<Result<End, String>> {
+fn poll(traffic: &mut impl Traffic, link: &mut Link, cx: &mut Context<'_>) -> Poll<Result<ConnectionEnd, String>> {
     traffic.connection().control.follow(cx);
     for _ in 0..ROUNDS {
         let Connection { driver, control, .. } = traffic.connection();
         if driver.phase() == Phase::Ended {
-            return Poll::Ready(Ok(End::Over));
+            return Poll::Ready(Ok(ConnectionEnd::Over));
         }
         if let Some(away) = control.take_cut() {
-            return Poll::Ready(Ok(End::Cut(away)));
+            return Poll::Ready(Ok(ConnectionEnd::Cut(away)));
         }
         if !traffic.exchange(link, cx)? {
             return Poll::Pending;

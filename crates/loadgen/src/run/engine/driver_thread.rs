@@ -10,7 +10,7 @@ use super::control::Control;
 use super::handshake::{ANSWER_LIMIT, Client, Connected, Connector, Door};
 use super::link::Link;
 use super::pacer::Pacer;
-use super::shared::{Phase, Shared};
+use super::shared::{Phase, SharedEngine};
 use crate::LoadgenError;
 use crate::run::clock::RunClock;
 use crate::run::{Counters, CutWhose, Doors, Layout, OnLost, Plan, Recorder, Spread};
@@ -23,13 +23,13 @@ pub(super) struct Common {
     pub(super) clock: RunClock,
     pub(super) connector: Arc<Connector>,
     pub(super) addresses: Arc<Addresses>,
-    pub(super) shared: Arc<Shared>,
-    pub(super) stages: watch::Receiver<Stage>,
+    pub(super) shared: Arc<SharedEngine>,
+    pub(super) stages: watch::Receiver<RunStage>,
 }
 
 /// Stage of a run, as the engine commands it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Stage {
+pub(super) enum RunStage {
     /// Subscribers connect and subscribe.
     Subscribe,
     /// Publishers and all remaining clients connect.
@@ -82,7 +82,7 @@ impl DriverThread {
         &self.common.layout
     }
 
-    pub(super) fn shared(&self) -> &Shared {
+    pub(super) fn shared(&self) -> &SharedEngine {
         &self.common.shared
     }
 
@@ -225,7 +225,7 @@ impl DriverThread {
     pub(super) async fn is_over(&self) {
         let mut stages = self.common.stages.clone();
         // An error means that the engine is gone, which ends the run too.
-        let _ = stages.wait_for(|stage| *stage == Stage::End).await;
+        let _ = stages.wait_for(|stage| *stage == RunStage::End).await;
     }
 
     /// Records the thread's processor time.

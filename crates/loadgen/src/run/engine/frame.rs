@@ -1,7 +1,9 @@
 //! PUBLISH frames to send and frames that arrive; parsing reads only the fields that the load needs.
 
 use bytes::{Buf, Bytes};
-use tenbin_codec::{Packet, PacketId, PacketType, ProtocolVersion, Publish, QoS, ReasonCode, TopicName, WriteBuffer};
+use tenbin_codec::{
+    Decoded, Decoder, Packet, PacketId, PacketType, ProtocolVersion, Publish, QoS, ReasonCode, TopicName, WriteBuffer,
+};
 
 use crate::run::Stamp;
 
@@ -97,6 +99,29 @@ impl Frames {
 pub(super) struct Frame<'a> {
     pub(super) first: u8,
     pub(super) body: &'a [u8],
+}
+
+/// The server that a DISCONNECT of MQTT 5.0 names, with Reason Code 0x9C.
+pub(super) fn server_reference(frame: &Frame<'_>) -> Option<String> {
+    if frame.packet_type() != Some(PacketType::Disconnect) {
+        return None;
+    }
+    let mut bytes = vec![frame.first];
+    let mut length = frame.body.len();
+    loop {
+        let byte = (length & 0x7F) as u8;
+        length >>= 7;
+        bytes.push(if length > 0 { byte | 0x80 } else { byte });
+        if length == 0 {
+            break;
+        }
+    }
+    bytes.extend_from_slice(frame.body);
+    let mut decoder = Decoder::client(ProtocolVersion::V5, u32::MAX);
+    let decoded = decoder.decode(&mut bytes[..].into()).ok()?;
+    let Decoded::Packet(Packet::Disconnect(disconnect)) = decoded else { return None };
+    let server = disconnect.properties.and_then(|properties| properties.server_reference);
+    server.filter(|_| disconnect.reason == ReasonCode::UseAnotherServer).map(|server| server.to_string())
 }
 
 /// The bytes are not a frame.

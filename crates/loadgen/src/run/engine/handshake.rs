@@ -56,6 +56,17 @@ impl Client {
         &self.doors[self.turn.get()]
     }
 
+    /// Turns to the broker at this address; false if it is none of them.
+    pub(super) fn switch_to(&self, server: &str) -> bool {
+        let door = self.doors.iter().position(|door| door.place == server);
+        door.inspect(|&door| self.turn.set(door)).is_some()
+    }
+
+    /// Whether it is at the broker with which it began.
+    pub(super) fn is_home(&self) -> bool {
+        self.turn.get() == 0
+    }
+
     /// Turns to the next broker; without others, to the same one.
     pub(super) fn turn(&self) {
         self.turn.set((self.turn.get() + 1) % self.doors.len());

@@ -31,7 +31,7 @@ pub(super) struct Sent {
 
 /// Effect of an acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum AckStep {
     /// The broker has accepted the message.
     Done(Sent),
     /// The broker has refused the message.
@@ -93,27 +93,27 @@ impl InFlight {
 
     /// Applies an acknowledgement; `None` if `frame` is another packet, or malformed.
     #[inline]
-    pub(super) fn acknowledge(&mut self, frame: &Frame<'_>) -> Option<Step> {
+    pub(super) fn acknowledge(&mut self, frame: &Frame<'_>) -> Option<AckStep> {
         let (packet_type, id) = (frame.packet_type()?, frame.ack_packet_id()?);
         let slot = self.slots.get_mut(usize::from(id.checked_sub(1)?));
         let step = match (packet_type, slot.as_deref()) {
             (PacketType::PubAck, Some(&Slot::Published(sent))) if self.qos == QoS::AtLeastOnce => {
-                if frame.is_refusal() { Step::Refused(sent) } else { Step::Done(sent) }
+                if frame.is_refusal() { AckStep::Refused(sent) } else { AckStep::Done(sent) }
             }
             (PacketType::PubRec, Some(&Slot::Published(sent))) if self.qos == QoS::ExactlyOnce => {
-                if frame.is_refusal() { Step::Refused(sent) } else { Step::Release(id) }
+                if frame.is_refusal() { AckStep::Refused(sent) } else { AckStep::Release(id) }
             }
-            (PacketType::PubRec, Some(Slot::Released(_))) => Step::Release(id),
-            (PacketType::PubComp, Some(&Slot::Released(sent))) => Step::Done(sent),
-            (PacketType::PubAck | PacketType::PubRec | PacketType::PubComp, _) => Step::Nothing,
+            (PacketType::PubRec, Some(Slot::Released(_))) => AckStep::Release(id),
+            (PacketType::PubComp, Some(&Slot::Released(sent))) => AckStep::Done(sent),
+            (PacketType::PubAck | PacketType::PubRec | PacketType::PubComp, _) => AckStep::Nothing,
             _ => return None,
         };
         match (step, slot) {
-            (Step::Done(_) | Step::Refused(_), Some(slot)) => {
+            (AckStep::Done(_) | AckStep::Refused(_), Some(slot)) => {
                 *slot = Slot::Free;
                 self.free.push_back(id);
             }
-            (Step::Release(_), Some(slot)) => {
+            (AckStep::Release(_), Some(slot)) => {
                 if let Slot::Published(sent) = *slot {
                     *slot = Slot::Released(sent);
                 }
@@ -153,7 +153,7 @@ mod tests {
         Sent { message, due_ns: 100 + message, late_us: 1 }
     }
 
-    fn acknowledge(in_flight: &mut InFlight, packet_type: PacketType, id: u16) -> Option<Step> {
+    fn acknowledge(in_flight: &mut InFlight, packet_type: PacketType, id: u16) -> Option<AckStep> {
         let mut bytes = Vec::new();
         append_ack(packet_type, id, &mut bytes);
         in_flight.acknowledge(&Frame::split(&bytes).unwrap().unwrap().0)
@@ -164,25 +164,25 @@ mod tests {
         let mut in_flight = InFlight::new(QoS::AtLeastOnce, 2);
         assert_eq!([in_flight.begin(sent(0)), in_flight.begin(sent(1))], [1, 2]);
         assert_eq!((in_flight.room(), in_flight.len()), (0, 2));
-        assert_eq!(acknowledge(&mut in_flight, PacketType::PubAck, 2), Some(Step::Done(sent(1))));
-        assert_eq!(acknowledge(&mut in_flight, PacketType::PubAck, 2), Some(Step::Nothing));
+        assert_eq!(acknowledge(&mut in_flight, PacketType::PubAck, 2), Some(AckStep::Done(sent(1))));
+        assert_eq!(acknowledge(&mut in_flight, PacketType::PubAck, 2), Some(AckStep::Nothing));
         assert_eq!((in_flight.room(), in_flight.begin(sent(2))), (1, 2));
         let refusal = Frame { first: 0x40, body: &[0, 1, 0x97] };
-        assert_eq!(in_flight.acknowledge(&refusal), Some(Step::Refused(sent(0))));
+        assert_eq!(in_flight.acknowledge(&refusal), Some(AckStep::Refused(sent(0))));
         assert_eq!(in_flight.len(), 1);
-        assert_eq!(acknowledge(&mut in_flight, PacketType::PubRec, 2), Some(Step::Nothing));
+        assert_eq!(acknowledge(&mut in_flight, PacketType::PubRec, 2), Some(AckStep::Nothing));
     }
 
     #[test]
     fn at_qos_2_a_message_is_done_with_pubcomp() {
         let mut in_flight = InFlight::new(QoS::ExactlyOnce, 10);
         in_flight.begin(sent(0));
-        assert_eq!(acknowledge(&mut in_flight, PacketType::PubComp, 1), Some(Step::Nothing));
+        assert_eq!(acknowledge(&mut in_flight, PacketType::PubComp, 1), Some(AckStep::Nothing));
         for _ in 0..2 {
-            assert_eq!(acknowledge(&mut in_flight, PacketType::PubRec, 1), Some(Step::Release(1)));
+            assert_eq!(acknowledge(&mut in_flight, PacketType::PubRec, 1), Some(AckStep::Release(1)));
         }
         assert_eq!(in_flight.len(), 1);
-        assert_eq!(acknowledge(&mut in_flight, PacketType::PubComp, 1), Some(Step::Done(sent(0))));
+        assert_eq!(acknowledge(&mut in_flight, PacketType::PubComp, 1), Some(AckStep::Done(sent(0))));
         assert_eq!((in_flight.len(), in_flight.room()), (0, 10));
     }
 
@@ -198,7 +198,7 @@ mod tests {
         ] {
             assert_eq!(in_flight.acknowledge(&frame), None, "{frame:?}");
         }
-        assert_eq!(acknowledge(&mut in_flight, PacketType::PubAck, u16::MAX), Some(Step::Nothing));
+        assert_eq!(acknowledge(&mut in_flight, PacketType::PubAck, u16::MAX), Some(AckStep::Nothing));
     }
 
     #[test]

@@ -53,11 +53,11 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 
 use self::addresses::Addresses;
-use self::driver_thread::{Common, Stage};
+use self::driver_thread::{Common, RunStage};
 pub(super) use self::frame::{FrameOptions, Frames};
 use self::handshake::Connector;
 use self::shard::Shard;
-use self::shared::{CutsWhile, Phase, Shared};
+use self::shared::{CutsWhile, Phase, SharedEngine};
 use self::thread::Report;
 use super::clock::RunClock;
 use super::driver::{Driver, DriverFuture, DriverRun, Drivers};
@@ -104,8 +104,8 @@ impl Default for Drivers {
 /// The connected clients of one process. Dropping it closes all connections.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    shared: Arc<Shared>,
-    stages: watch::Sender<Stage>,
+    shared: Arc<SharedEngine>,
+    stages: watch::Sender<RunStage>,
     reports: mpsc::Receiver<Report>,
     threads: usize,
 }
@@ -133,9 +133,9 @@ impl Engine {
         // Other processes may have messages left, so the controller decides when cutting stops.
         let is_alone = plan.publishers.count > 0 && slice.of == 1;
         let cuts_while = if is_alone { CutsWhile::Publishing } else { CutsWhile::Running };
-        let shared = Arc::new(Shared::new(threads, window, cuts_while));
+        let shared = Arc::new(SharedEngine::new(threads, window, cuts_while));
         let addresses = Arc::new(Addresses::resolve(&plan.brokers).await?);
-        let (stages, stage) = watch::channel(Stage::Subscribe);
+        let (stages, stage) = watch::channel(RunStage::Subscribe);
         let connector = Arc::new(Connector::new(&plan.connection, plan.tag)?);
         let common = Common { plan, layout, clock, connector, addresses, shared: Arc::clone(&shared), stages: stage };
         let (reporter, reports) = mpsc::channel(threads);
@@ -150,7 +150,7 @@ impl Engine {
         }
         drop(reporter);
         engine.all_ready().await?;
-        engine.stages.send_replace(Stage::Connect);
+        engine.stages.send_replace(RunStage::Connect);
         engine.all_ready().await?;
         Ok(engine)
     }
@@ -158,7 +158,7 @@ impl Engine {
     /// As [`DriverRun::start`].
     pub(crate) fn start(&mut self, start_ns: u64) {
         self.shared.enter(Phase::Running);
-        self.stages.send_replace(Stage::Run { start_ns });
+        self.stages.send_replace(RunStage::Run { start_ns });
     }
 
     /// As [`DriverRun::status`].
@@ -169,7 +169,7 @@ impl Engine {
     /// As [`DriverRun::stop_publishing`].
     pub(crate) fn stop_publishing(&self) {
         self.shared.enter(Phase::Draining);
-        self.stages.send_if_modified(|stage| advance(stage, Stage::Drain));
+        self.stages.send_if_modified(|stage| advance(stage, RunStage::Drain));
     }
 
     /// Closes all connections; returns the recorded part.
@@ -204,7 +204,7 @@ impl Engine {
 
     fn end(&self) {
         self.shared.enter(Phase::Ended);
-        self.stages.send_if_modified(|stage| advance(stage, Stage::End));
+        self.stages.send_if_modified(|stage| advance(stage, RunStage::End));
     }
 }
 
@@ -242,7 +242,7 @@ impl Drop for Engine {
 }
 
 /// Moves to `next` if it is later; stages never go back.
-fn advance(stage: &mut Stage, next: Stage) -> bool {
+fn advance(stage: &mut RunStage, next: RunStage) -> bool {
     let is_later = next > *stage;
     if is_later {
         *stage = next;

@@ -8,7 +8,7 @@ use super::block::Block;
 use super::connection::{self, Connection, Traffic};
 use super::driver_thread::DriverThread;
 use super::frame::{FrameOptions, Frames, append_ack};
-use super::in_flight::{Again, InFlight, Sent, Step};
+use super::in_flight::{AckStep, Again, InFlight, Sent};
 use super::link::Link;
 use super::shared::Phase;
 use super::streams::Streams;
@@ -241,7 +241,7 @@ impl Publisher {
         let mut now_ns = 0;
         let read = link.take_frames(cx, &mut driver.buffer.borrow_mut(), |frame| {
             match in_flight.acknowledge(&frame) {
-                Some(Step::Done(sent)) => {
+                Some(AckStep::Done(sent)) => {
                     completed += 1;
                     // All acknowledgements of one read have the same time.
                     if now_ns == 0 {
@@ -254,15 +254,15 @@ impl Publisher {
                     }
                     done.end += 1;
                 }
-                Some(Step::Release(id)) => append_ack(PacketType::PubRel, id, answers),
-                Some(Step::Refused(sent)) => {
+                Some(AckStep::Release(id)) => append_ack(PacketType::PubRel, id, answers),
+                Some(AckStep::Refused(sent)) => {
                     completed += 1;
                     driver.counters().not_taken.add(1);
                     let (topic, sequence) = streams.at(sent.message);
                     driver.recorder().not_taken(streams.first() + topic, sequence, driver.now_ns());
                     unclaim(driver, streams, sent);
                 }
-                Some(Step::Nothing) => {}
+                Some(AckStep::Nothing) => {}
                 None if frame.packet_type() == Some(PacketType::PingResp) => {}
                 None => return Err(frame.complaint()),
             }

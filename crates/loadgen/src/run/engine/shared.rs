@@ -7,7 +7,7 @@ use crate::run::{Counters, Status};
 
 /// State that all driver threads and their watcher share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct SharedEngine {
     phase: AtomicU8,
     /// One for each thread.
     pub(super) counters: Vec<Counters>,
@@ -42,7 +42,7 @@ pub(super) enum Phase {
     Ended = 3,
 }
 
-impl Shared {
+impl SharedEngine {
     pub(super) fn new(threads: usize, window: Option<u64>, cuts_while: CutsWhile) -> Self {
         Self {
             phase: AtomicU8::new(Phase::Connecting as u8),
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_status_is_the_sum_of_all_threads_and_processes() {
-        let shared = Shared::new(3, None, CutsWhile::Publishing);
+        let shared = SharedEngine::new(3, None, CutsWhile::Publishing);
         for (thread, counters) in (1..).zip(&shared.counters) {
             counters.published.add(10 * thread);
             counters.received.add(thread);
@@ -129,21 +129,21 @@ mod tests {
     #[test]
     fn connections_are_cut_while_messages_are_being_published() {
         let [sending, listening] =
-            [CutsWhile::Publishing, CutsWhile::Running].map(|cuts_while| Shared::new(1, None, cuts_while));
-        assert_eq!([&sending, &listening].map(Shared::may_cut), [false; 2], "not yet");
+            [CutsWhile::Publishing, CutsWhile::Running].map(|cuts_while| SharedEngine::new(1, None, cuts_while));
+        assert_eq!([&sending, &listening].map(SharedEngine::may_cut), [false; 2], "not yet");
         sending.enter(Phase::Running);
         listening.enter(Phase::Running);
-        assert_eq!([&sending, &listening].map(Shared::may_cut), [false, true]);
+        assert_eq!([&sending, &listening].map(SharedEngine::may_cut), [false, true]);
         sending.counters[0].publishing.add(1);
         assert!(sending.may_cut());
         sending.enter(Phase::Draining);
         listening.stop_cutting();
-        assert_eq!([&sending, &listening].map(Shared::may_cut), [false; 2]);
+        assert_eq!([&sending, &listening].map(SharedEngine::may_cut), [false; 2]);
     }
 
     #[test]
     fn the_first_failure_counts_and_none_after_the_end() {
-        let shared = Shared::new(1, None, CutsWhile::Publishing);
+        let shared = SharedEngine::new(1, None, CutsWhile::Publishing);
         assert!(shared.take_failure().is_none());
         shared.fail(LoadgenError::Interrupted);
         shared.fail(LoadgenError::lost("late", ""));

@@ -6,7 +6,7 @@ use tenbin_codec::{ConnAck, PacketType, ProtocolVersion, QoS};
 
 use super::connection::{self, Connection, Traffic};
 use super::driver_thread::DriverThread;
-use super::frame::{Frame, append_ack};
+use super::frame::{Frame, append_ack, server_reference};
 use super::handshake::{subscription, will_payload};
 use super::link::Link;
 use super::read_pace::ReadPace;
@@ -38,6 +38,8 @@ struct Intake {
     answers: Vec<u8>,
     /// Payload of this run's Wills, if it has any.
     will: Option<Vec<u8>>,
+    /// The server that the broker has named at last.
+    referred: Option<String>,
 }
 
 impl Sink {
@@ -142,6 +144,10 @@ impl Traffic for Sink {
         Ok(read || wrote)
     }
 
+    fn referred(&mut self) -> Option<String> {
+        self.intake.referred.take()
+    }
+
     fn lost(&mut self) {
         self.intake.answers.clear();
     }
@@ -180,6 +186,7 @@ impl Intake {
             unreleased: FxHashSet::default(),
             answers: Vec::new(),
             will: driver.plan().connection.will.is_some().then(|| will_payload(driver.plan().tag)),
+            referred: None,
         }
     }
 
@@ -193,7 +200,10 @@ impl Intake {
                 append_ack(PacketType::PubComp, id, &mut self.answers);
             }
             Some(PacketType::PingResp) => {}
-            _ => return Err(frame.complaint()),
+            _ => {
+                self.referred = server_reference(frame);
+                return Err(frame.complaint());
+            }
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinSet, LocalSet};
 
 use super::cuts::cut_in_turns;
-use super::driver_thread::{Common, DriverThread, Stage};
+use super::driver_thread::{Common, DriverThread, RunStage};
 use super::program::Program;
 use super::publisher::Publisher;
 use super::shard::Shard;
@@ -61,9 +61,9 @@ pub(super) fn spawn(
 
 async fn serve(driver: &Rc<DriverThread>, shard: &Shard, reports: &mpsc::Sender<Report>) -> Result<(), LoadgenError> {
     let mut stages = driver.common.stages.clone();
-    let mut next = async |after: Stage| {
+    let mut next = async |after: RunStage| {
         let stage = stages.wait_for(|stage| *stage > after).await;
-        stage.map_or(Stage::End, |stage| *stage)
+        stage.map_or(RunStage::End, |stage| *stage)
     };
     // If the engine is gone, the next stage ends the thread.
     let ready = async || drop(reports.send(Report::Ready).await);
@@ -83,15 +83,15 @@ async fn serve(driver: &Rc<DriverThread>, shard: &Shard, reports: &mpsc::Sender<
     let programs = open_all(&shard.programs, |number| Program::open(Rc::clone(driver), number)).await?;
     let sinks = open_all(&shard.sinks, |number| Sink::open(Rc::clone(driver), number)).await?;
     ready().await;
-    if next(Stage::Subscribe).await == Stage::End {
+    if next(RunStage::Subscribe).await == RunStage::End {
         return Ok(());
     }
     let publishers = open_all(&shard.publishers, |number| Publisher::open(Rc::clone(driver), number)).await?;
     ready().await;
-    let mut stage = next(Stage::Connect).await;
+    let mut stage = next(RunStage::Connect).await;
 
     let mut clients = JoinSet::new();
-    if let Stage::Run { start_ns } = stage {
+    if let RunStage::Run { start_ns } = stage {
         driver.start(start_ns);
         let sinks = watchers.into_iter().chain(sinks);
         sinks.for_each(|(sink, link)| drop(clients.spawn_local(sink.run(link))));
@@ -105,7 +105,7 @@ async fn serve(driver: &Rc<DriverThread>, shard: &Shard, reports: &mpsc::Sender<
         publishers.into_iter().for_each(|(publisher, link)| drop(clients.spawn_local(publisher.run(link))));
         let background = start_background(driver);
         stage = next(stage).await;
-        while stage != Stage::End {
+        while stage != RunStage::End {
             driver.wake_all();
             stage = next(stage).await;
         }

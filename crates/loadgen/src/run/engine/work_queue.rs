@@ -16,7 +16,7 @@ use crate::run::timeline::{Slot, Timeline};
 /// ```
 pub(super) struct WorkQueue<T> {
     timeline: Timeline,
-    messages: VecDeque<Message<T>>,
+    messages: VecDeque<QueuedMessage<T>>,
     /// Number of `messages`, from the front, that the worker has taken.
     taken: usize,
     /// Number of messages that left the queue, which is the number of the first of `messages`.
@@ -27,7 +27,7 @@ pub(super) struct WorkQueue<T> {
 
 /// An event of a message.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step<T> {
+pub(super) enum QueueStep<T> {
     /// The worker takes the message out of its queue.
     Taken {
         /// When the message was due, if its payload says so.
@@ -45,7 +45,7 @@ pub(super) enum Step<T> {
     },
 }
 
-struct Message<T> {
+struct QueuedMessage<T> {
     slot: Slot,
     due_ns: Option<u64>,
     observed_ns: u64,
@@ -61,7 +61,7 @@ impl<T> WorkQueue<T> {
     /// Adds a message. `number` seeds its service time.
     pub(super) fn arrive(&mut self, what: T, number: u64, due_ns: Option<u64>, received_ns: u64) {
         let slot = self.timeline.take(number, received_ns, received_ns);
-        self.messages.push_back(Message { slot, due_ns, observed_ns: 0, is_done: false, what });
+        self.messages.push_back(QueuedMessage { slot, due_ns, observed_ns: 0, is_done: false, what });
     }
 
     /// Number of messages that have not left the queue.
@@ -82,7 +82,7 @@ impl<T> WorkQueue<T> {
     }
 
     /// Reports all events up to `now_ns`, in order.
-    pub(super) fn catch_up(&mut self, now_ns: u64, mut happens: impl FnMut(Step<T>)) {
+    pub(super) fn catch_up(&mut self, now_ns: u64, mut happens: impl FnMut(QueueStep<T>)) {
         while self.next_ns().is_some_and(|at| at <= now_ns) {
             let finished = self.in_progress.peek().map_or(u64::MAX, |Reverse((finished_ns, _))| *finished_ns);
             match self.messages.get_mut(self.taken) {
@@ -90,7 +90,7 @@ impl<T> WorkQueue<T> {
                 Some(message) if message.slot.taken_ns < finished => {
                     let Slot { taken_ns, finished_ns } = message.slot;
                     message.observed_ns = now_ns;
-                    happens(Step::Taken { due_ns: message.due_ns, taken_ns });
+                    happens(QueueStep::Taken { due_ns: message.due_ns, taken_ns });
                     self.in_progress.push(Reverse((finished_ns, self.left + self.taken as u64)));
                     self.taken += 1;
                 }
@@ -99,16 +99,16 @@ impl<T> WorkQueue<T> {
         }
     }
 
-    fn finish(&mut self, happens: &mut impl FnMut(Step<T>)) {
+    fn finish(&mut self, happens: &mut impl FnMut(QueueStep<T>)) {
         let Some(Reverse((finished_ns, number))) = self.in_progress.pop() else { return };
         let message = &mut self.messages[(number - self.left) as usize];
         message.is_done = true;
-        happens(Step::Finished { took_ns: finished_ns - message.slot.taken_ns, finished_ns });
+        happens(QueueStep::Finished { took_ns: finished_ns - message.slot.taken_ns, finished_ns });
         while let Some(message) = self.messages.pop_front_if(|message| message.is_done) {
             self.taken -= 1;
             self.left += 1;
-            let Message { slot, observed_ns, what, .. } = message;
-            happens(Step::Left { what, slot, observed_ns });
+            let QueuedMessage { slot, observed_ns, what, .. } = message;
+            happens(QueueStep::Left { what, slot, observed_ns });
         }
     }
 }
@@ -120,7 +120,7 @@ mod tests {
     use tenbin_simulator::Span;
     use tenbin_simulator::scenario::{self, WorkerKind};
 
-    use super::Step::{Finished, Left, Taken};
+    use super::QueueStep::{Finished, Left, Taken};
     use super::*;
     use crate::run::timeline::Speed;
 
@@ -131,12 +131,12 @@ mod tests {
     }
 
     /// The end of a message; its times do not matter.
-    fn left(what: u32) -> Step<u32> {
+    fn left(what: u32) -> QueueStep<u32> {
         Left { what, slot: Slot { taken_ns: 0, finished_ns: 0 }, observed_ns: 0 }
     }
 
     /// All events up to `until_ms`, in milliseconds.
-    fn happens(queue: &mut WorkQueue<u32>, until_ms: u64) -> Vec<Step<u32>> {
+    fn happens(queue: &mut WorkQueue<u32>, until_ms: u64) -> Vec<QueueStep<u32>> {
         let mut steps = Vec::new();
         queue.catch_up(until_ms * MS, |step| {
             steps.push(match step {
@@ -181,7 +181,7 @@ mod tests {
     /// 100 ms for messages taken at once, 10 ms for those taken from 1 ms on.
     fn step_down() -> Speed {
         let ms = |ms| Span::from_ns(ms * MS);
-        let steps = vec![scenario::Step { at: ms(1), service: ms(10) }];
+        let steps = vec![scenario::ServiceStep { at: ms(1), service: ms(10) }];
         Speed::of(&WorkerKind { steps, ..WorkerKind::of(ms(100)) }, 0, 0)
     }
 }

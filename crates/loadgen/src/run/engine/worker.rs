@@ -23,7 +23,7 @@ use super::handshake::{Client, check_granted, subscription, will_payload};
 use super::network::Network;
 use super::tls::Tls;
 use super::transport::Transport as WireStream;
-use super::work_queue::{Step, WorkQueue};
+use super::work_queue::{QueueStep, WorkQueue};
 use crate::LoadgenError;
 use crate::run::record::WorkRecord;
 use crate::run::timeline::{Speed, Timeline};
@@ -351,19 +351,19 @@ impl Worker {
         let mut recorder = driver.recorder();
         let (mut finished, mut first, mut awaited) = (0, 0, 0);
         queue.catch_up(now_ns, |step| match step {
-            Step::Taken { due_ns, taken_ns } => {
+            QueueStep::Taken { due_ns, taken_ns } => {
                 self.reporter.as_ref().inspect(|reporter| reporter.started());
                 if let Some(due_ns) = due_ns {
                     recorder.taken(self.receiver, due_ns, taken_ns);
                 }
             }
-            Step::Finished { took_ns, finished_ns } => {
+            QueueStep::Finished { took_ns, finished_ns } => {
                 let took = Duration::from_nanos(took_ns);
                 self.reporter.as_ref().inspect(|reporter| reporter.finish_after(took));
                 recorder.processed(self.receiver, took, finished_ns);
                 finished += 1;
             }
-            Step::Left { what: job, slot, observed_ns } => {
+            QueueStep::Left { what: job, slot, observed_ns } => {
                 if let Some(created_ns) = job.due_ns {
                     recorder.worked(WorkRecord {
                         receiver: self.receiver,

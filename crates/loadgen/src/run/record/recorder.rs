@@ -317,6 +317,11 @@ impl Recorder {
         self.connections.sessions_present += u64::from(session_present);
     }
 
+    /// Records a switch to a server that DISCONNECT has named. `is_home`: it is the client's first one.
+    pub fn switched(&mut self, took: Duration, is_home: bool, now_ns: u64) {
+        self.connections.switch(took, is_home, now_ns);
+    }
+
     /// Records a Will Message.
     pub fn will(&mut self) {
         self.connections.wills += 1;

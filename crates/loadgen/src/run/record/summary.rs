@@ -221,7 +221,14 @@ fn jain(shares: &[u64]) -> Option<f64> {
 
 fn connections(counts: &ConnectionCounts) -> Connections {
     let seconds = counts.span_ns.map_or(0.0, |(first, last)| last.saturating_sub(first) as f64 / 1e9);
+    let mut switches: Vec<f64> = counts.switches_ns.iter().map(|ns| *ns as f64 / 1e6).collect();
+    switches.sort_unstable_by(f64::total_cmp);
     Connections {
+        switches: switches.len() as u64,
+        switches_back: counts.back,
+        switched_back_at_ns: counts.back_at_ns,
+        switch_p50_ms: switches.get(switches.len() / 2).copied().unwrap_or(0.0),
+        switch_max_ms: switches.last().copied().unwrap_or(0.0),
         accepted: counts.accepted + counts.reconnected,
         refused: counts.refused,
         lost: counts.lost,

@@ -117,7 +117,7 @@ impl SecondTally {
 }
 
 /// Counters of connections.
-#[derive(Debug, Default, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub(super) struct ConnectionCounts {
     /// First connections of clients.
     pub(super) accepted: u64,
@@ -127,6 +127,13 @@ pub(super) struct ConnectionCounts {
     pub(super) cut: u64,
     pub(super) sessions_present: u64,
     pub(super) wills: u64,
+    /// Times of switches to a server that DISCONNECT has named, from the end of the old connection to CONNACK with the session.
+    pub(super) switches_ns: Vec<u64>,
+    /// Switches back to the server with which a client began, and when the last one was, by the run's clock.
+    #[serde(default)]
+    pub(super) back: u64,
+    #[serde(default)]
+    pub(super) back_at_ns: u64,
     /// From the first CONNECT to the last CONNACK of accepted connections, by the run's clock.
     pub(super) span_ns: Option<(u64, u64)>,
 }
@@ -138,6 +145,14 @@ impl ConnectionCounts {
         self.extend((now_ns.saturating_sub(took_ns), now_ns));
     }
 
+    pub(super) fn switch(&mut self, took: Duration, is_home: bool, now_ns: u64) {
+        self.switches_ns.push(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        if is_home {
+            self.back += 1;
+            self.back_at_ns = self.back_at_ns.max(now_ns);
+        }
+    }
+
     pub(super) fn merge(&mut self, other: &Self) {
         self.accepted += other.accepted;
         self.reconnected += other.reconnected;
@@ -146,6 +161,9 @@ impl ConnectionCounts {
         self.cut += other.cut;
         self.sessions_present += other.sessions_present;
         self.wills += other.wills;
+        self.switches_ns.extend_from_slice(&other.switches_ns);
+        self.back += other.back;
+        self.back_at_ns = self.back_at_ns.max(other.back_at_ns);
         other.span_ns.into_iter().for_each(|span| self.extend(span));
     }
 

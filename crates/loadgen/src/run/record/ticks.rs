@@ -170,12 +170,12 @@ impl TickTally {
     #[inline]
     fn turn(&mut self, now_ns: u64) {
         if now_ns >= self.end_ns {
-            self.turn_to(self.tick(now_ns));
+            self.advance_to(self.tick(now_ns));
         }
     }
 
     #[cold]
-    fn turn_to(&mut self, tick: u32) {
+    fn advance_to(&mut self, tick: u32) {
         self.now = tick;
         self.end_ns = match tick {
             LAST_TICK => u64::MAX,

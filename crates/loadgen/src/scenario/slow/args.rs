@@ -16,6 +16,11 @@ pub struct SlowArgs {
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) broker: Option<String>,
 
+    /// Start a leader and a follower of a cluster, with etcd: slow receivers are moved to the follower, and back; receivers
+    /// follow Server References. Needs the package etcd-server
+    #[arg(long, conflicts_with_all = ["broker", "config"])]
+    pub(crate) pair: bool,
+
     /// Configuration file of the started brokers
     #[arg(long, value_name = "FILE", conflicts_with = "broker")]
     pub(crate) config: Option<PathBuf>,
@@ -53,6 +58,11 @@ pub struct SlowArgs {
     /// Time after the switch phase that is measured
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = positive_duration)]
     pub(crate) after: Duration,
+
+    /// With --pair: time in which publishing goes on after that, while slow receivers read everything again and are to come
+    /// back to the leader
+    #[arg(long, value_name = "TIME", default_value = "120s", value_parser = positive_duration, requires = "pair")]
+    pub(crate) back: Duration,
 
     /// Time limit for slow receivers to read their backlog, once they read everything again
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = positive_duration)]
@@ -100,8 +110,13 @@ impl SlowArgs {
         TopicFilter::try_from(self.spooling_topic.as_str()).map_err(|_| wrong())
     }
 
-    pub(super) fn published_for(&self) -> Duration {
+    /// Time until slow receivers read everything again.
+    pub(super) fn slow_until(&self) -> Duration {
         self.before + self.switch + self.after
+    }
+
+    pub(super) fn published_for(&self) -> Duration {
+        self.slow_until() + if self.pair { self.back } else { Duration::ZERO }
     }
 }
 

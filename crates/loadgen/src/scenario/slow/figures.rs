@@ -25,11 +25,27 @@ pub(crate) struct SlowFigures {
     pub(crate) backlog: u64,
     pub(crate) drain: Duration,
     pub(crate) counts: Counts,
+    /// Switches of slow receivers between the nodes of a pair; `None` with one broker.
+    pub(crate) switches: Option<Switches>,
     pub(crate) lateness_p99_ms: f64,
     pub(crate) lateness_max_ms: f64,
     /// Each message at each normal receiver.
     pub(crate) arrivals: Vec<Arrival>,
     pub(crate) bounds: Phases,
+}
+
+/// Switches between nodes: from the end of the old connection to CONNACK with Session Present.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+pub(crate) struct Switches {
+    pub(crate) count: u64,
+    pub(crate) p50_ms: f64,
+    pub(crate) max_ms: f64,
+    /// Connections that ended without the name of another server.
+    pub(crate) lost: u64,
+    /// Switches back to the leader, and the time of the last one since slow receivers read everything again. `None`: a
+    /// receiver has stayed at the follower.
+    pub(crate) back: u64,
+    pub(crate) all_back_s: Option<f64>,
 }
 
 /// Message counts of publisher and receivers.
@@ -61,18 +77,23 @@ impl SlowFigures {
         let late_ms = |(sequence, ns): (usize, &u64)| ns.saturating_sub(start_ns + due_ns(sequence)) as f64 / 1e6;
         let lateness = Summary::of(&created_ns.iter().enumerate().map(late_ms).collect::<Vec<_>>());
 
-        let published_ns = created_ns.last().copied().unwrap_or(start_ns);
+        // When slow receivers read everything again. Without a pair publishing ends then.
+        let fast_ns = if args.pair { start_ns + args.slow_until().as_nanos() as u64 } else { u64::MAX };
+        let published_ns = created_ns.last().copied().unwrap_or(start_ns).min(fast_ns);
+        let published_by_then = created_ns.partition_point(|ns| *ns <= fast_ns) as u64;
         let normal = usize::from(args.normal);
         let (mut arrivals, mut receivers) = (Vec::new(), vec![RoaringBitmap::new(); normal + usize::from(args.slow)]);
-        let (mut slow_in_time, mut last_ns) = (0, published_ns);
+        let (mut slow_in_time, mut drained_ns) = (0, published_ns);
         for record in &finished.arrivals {
             let receiver = record.receiver as usize;
             if !receivers[receiver].insert(record.sequence) {
                 continue;
             }
-            last_ns = last_ns.max(record.received_ns);
             if receiver >= normal {
                 slow_in_time += u64::from(record.received_ns <= published_ns);
+                if u64::from(record.sequence) < published_by_then {
+                    drained_ns = drained_ns.max(record.received_ns);
+                }
                 continue;
             }
             arrivals.push(Arrival {
@@ -104,9 +125,18 @@ impl SlowFigures {
             first_spooled: spooled(1),
             all_spooled: spooled(u64::from(args.slow).max(1)),
             calm_after: phases[0].and_then(|before| bounds.calm_after(&arrivals, before.latency.mean)),
-            backlog: (messages * u64::from(args.slow)).saturating_sub(slow_in_time),
-            drain: Duration::from_nanos(last_ns - published_ns),
+            backlog: (published_by_then * u64::from(args.slow)).saturating_sub(slow_in_time),
+            drain: Duration::from_nanos(drained_ns - published_ns),
             counts,
+            switches: args.pair.then_some(Switches {
+                count: outcome.connections.switches,
+                p50_ms: outcome.connections.switch_p50_ms,
+                max_ms: outcome.connections.switch_max_ms,
+                lost: outcome.connections.lost,
+                back: outcome.connections.switches_back,
+                all_back_s: (outcome.connections.switches == 2 * outcome.connections.switches_back)
+                    .then(|| outcome.connections.switched_back_at_ns.saturating_sub(fast_ns) as f64 / 1e9),
+            }),
             lateness_p99_ms: lateness.map_or(0.0, |lateness| lateness.p99),
             lateness_max_ms: lateness.map_or(0.0, |lateness| lateness.max),
             arrivals,

@@ -32,21 +32,25 @@ pub(crate) struct Arrival {
 pub(crate) struct Phases {
     pub(crate) before: Duration,
     pub(crate) switch: Duration,
+    pub(crate) after: Duration,
 }
 
 impl Phases {
     pub(super) fn of(args: &SlowArgs) -> Self {
-        Self { before: args.before, switch: args.switch }
+        Self { before: args.before, switch: args.switch, after: args.after }
     }
 
-    /// Index into [`PHASES`]; `None` for the warm-up of connections and broker, which is left out.
+    /// Index into [`PHASES`]; `None` for the warm-up of connections and broker, which is left out, and for the time behind the
+    /// phases.
     pub(crate) fn at(self, due: Duration) -> Option<usize> {
         if due < WARM_UP.min(self.before / 4) {
             None
         } else if due < self.before {
             Some(0)
+        } else if due < self.before + self.switch {
+            Some(1)
         } else {
-            Some(if due < self.before + self.switch { 1 } else { 2 })
+            (due < self.before + self.switch + self.after).then_some(2)
         }
     }
 
@@ -111,7 +115,8 @@ mod tests {
         (0..1000).map(arrival).collect()
     }
 
-    const PHASES: Phases = Phases { before: Duration::from_secs(4), switch: Duration::from_secs(2) };
+    const PHASES: Phases =
+        Phases { before: Duration::from_secs(4), switch: Duration::from_secs(2), after: Duration::from_secs(4) };
 
     #[test]
     fn phases_are_compared_with_what_was_before() {

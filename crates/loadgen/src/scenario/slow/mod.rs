@@ -18,7 +18,7 @@ use std::path::Path;
 pub use args::SlowArgs;
 pub(crate) use figures::SlowFigures;
 pub(crate) use latency::{Arrival, GOAL_MEAN, PHASES, PhaseLatency};
-pub(crate) use published::published;
+pub(crate) use published::{PUBLISHED_SWITCH_MS, published};
 use tempfile::TempDir;
 
 use crate::LoadgenError;
@@ -36,14 +36,21 @@ pub(crate) async fn run(args: &SlowArgs, out: &mut dyn Write) -> Result<(), Load
         let mut progress = Progress::new();
         // Dropped after the broker that uses it.
         let data = data_below(args.data.as_deref())?;
-        let mut broker = match &args.broker {
-            Some(address) => RunningBroker::at(address)?,
+        let mut brokers = match &args.broker {
+            Some(address) => vec![RunningBroker::at(address)?],
+            None if args.pair => {
+                let (child, [leader, follower]) = ChildBroker::pair(data.path()).await?;
+                vec![
+                    RunningBroker::node("leader", leader, Some(child)),
+                    RunningBroker::node("follower", follower, None),
+                ]
+            }
             None => {
                 let child = ChildBroker::tenbin_with_data(data.path(), args.config.as_deref()).await?;
-                RunningBroker::started("tenbin", child)
+                vec![RunningBroker::started("tenbin", child)]
             }
         };
-        let figures = run::run(args, *size, &mut broker, &mut progress).await?;
+        let figures = run::run(args, *size, &mut brokers, &mut progress).await?;
         drop(progress);
         report::print_size(out, &figures)?;
         found.push(figures);

@@ -9,6 +9,9 @@ pub(crate) struct Published {
     pub(crate) worst: (f64, f64),
 }
 
+/// Least and longest time of a published switch to the other server, in ms.
+pub(crate) const PUBLISHED_SWITCH_MS: (f64, f64) = (62.0, 184.0);
+
 /// Figures for messages of `bytes` bytes.
 pub(crate) fn published(bytes: usize) -> Option<Published> {
     let row = PUBLISHED.iter().find(|(kib, ..)| kib * 1024 == bytes)?;

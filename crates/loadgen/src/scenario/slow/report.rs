@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Arrival, GOAL_MEAN, PHASES, SlowArgs, SlowFigures, published};
+use super::{Arrival, GOAL_MEAN, PHASES, PUBLISHED_SWITCH_MS, SlowArgs, SlowFigures, published};
 use crate::LoadgenError;
 use crate::number::{brief, count, fixed, ms, optional};
 use crate::report::chart::{Axis, Figure, Ink, Mark, Scale, Stroke, Zone};
@@ -106,7 +106,7 @@ fn size_section(found: &SlowFigures) -> Section {
             table.add(name, ["", "", "", "", &mean, &worst].map(Cell::aside));
         }
     }
-    let lines = course_lines(found).into_iter().chain(count_lines(found));
+    let lines = course_lines(found).into_iter().chain(switch_line(found)).chain(count_lines(found));
     let title = format!("{}, {:.0} messages a second", found.size, found.size.messages_per_second);
     Section::new(&title).with(table).with_all(lines)
 }
@@ -125,6 +125,45 @@ fn course_lines(found: &SlowFigures) -> [String; 3] {
         format!("until the latency of a second was at most {GOAL_MEAN} x the mean before: {calm}"),
         format!("the slow ones had {backlog} messages to come at the end; drained for {drain:.1} s"),
     ]
+}
+
+/// Switches between the nodes of a pair, beside the published ones.
+fn switch_line(found: &SlowFigures) -> Option<String> {
+    let switches = found.switches?;
+    let (least, most) = PUBLISHED_SWITCH_MS;
+    let back = switches.all_back_s.map_or("not all back".to_owned(), |time| format!("all back after {time:.1} s"));
+    Some(format!(
+        "switched to another node {} times, {} of them back: p50 {:.1} ms, worst {:.1} ms (published {least:.0} to \
+         {most:.0} ms); {back}; connections lost {}",
+        switches.count, switches.back, switches.p50_ms, switches.max_ms, switches.lost
+    ))
+}
+
+/// Goals of a pair, and whether a size reaches them: mean latency during the switch phase and after it, and switch times.
+fn pair_goal(figures: &SlowFigures) -> Option<(String, bool)> {
+    let switches = figures.switches?;
+    let during_goal = if figures.size.bytes >= LARGE { GOAL_DURING_LARGE } else { GOAL_DURING };
+    let [during, after] = [1, 2].map(|phase| figures.phases[phase].map(|phase| phase.mean_ratio));
+    let is_within = |ratio: Option<f64>, goal| ratio.is_some_and(|ratio| ratio <= goal);
+    let has_quick_switches =
+        switches.count > 0 && switches.p50_ms <= GOAL_SWITCH_MS.0 && switches.max_ms <= GOAL_SWITCH_MS.1;
+    let are_back = is_within(switches.all_back_s, GOAL_BACK_S);
+    let is_reached = is_within(during, during_goal)
+        && is_within(after, GOAL_AFTER)
+        && has_quick_switches
+        && are_back
+        && lost(figures) == 0;
+    let [during, after] = [during, after].map(|ratio| optional(ratio, 2));
+    let text = format!(
+        "pair: during {during} (goal {during_goal}), after {after} (goal {GOAL_AFTER}), switch p50 {:.1}, worst {:.1} ms (goals \
+         {} and {}), all back after {} s (goal {GOAL_BACK_S})",
+        switches.p50_ms,
+        switches.max_ms,
+        GOAL_SWITCH_MS.0,
+        GOAL_SWITCH_MS.1,
+        optional(switches.all_back_s, 1)
+    );
+    Some((text, is_reached))
 }
 
 fn count_lines(found: &SlowFigures) -> [String; 4] {
@@ -151,7 +190,10 @@ fn goals(found: &[SlowFigures]) -> Section {
         let mean = optional(figures.phases[2].map(|after| after.mean_ratio), 2);
         let (worst, lost) = (optional(figures.worst_to_worst(), 2), lost(figures));
         let verdict = if is_goal_reached(figures) { "reached" } else { "missed" };
-        format!("{:<10}{verdict}: mean {mean}, worst {worst}, lost {lost}", figures.size.to_string())
+        let of_pair = pair_goal(figures).map_or(String::new(), |(text, is_reached)| {
+            format!("; {text}: {}", if is_reached { "reached" } else { "missed" })
+        });
+        format!("{:<10}{verdict}: mean {mean}, worst {worst}, lost {lost}{of_pair}", figures.size.to_string())
     };
     let goals =
         format!("mean after at most {GOAL_MEAN} x, worst since slow at most {GOAL_WORST} x the worst before, lost 0");
@@ -222,8 +264,10 @@ fn summary(args: &SlowArgs, found: &[SlowFigures]) -> Value {
             "before_s": args.before.as_secs_f64(),
             "switch_s": args.switch.as_secs_f64(),
             "after_s": args.after.as_secs_f64(),
+            "back_s": args.back.as_secs_f64(),
             "drain_limit_s": args.drain.as_secs_f64(),
             "spooling_topic": args.spooling_topic,
+            "pair": args.pair,
         },
         "sizes": found.iter().map(size_value).collect::<Vec<_>>(),
     })
@@ -259,6 +303,7 @@ fn size_value(found: &SlowFigures) -> Value {
         "all_spooled_ms": ms(found.all_spooled),
         "calm_after_ms": ms(found.calm_after),
         "backlog": found.backlog,
+        "switches": found.switches,
         "drain_s": found.drain.as_secs_f64(),
         "published": counts.published,
         "refused": counts.refused,
@@ -271,6 +316,16 @@ fn size_value(found: &SlowFigures) -> Value {
 
 /// Allowed worst latency since receivers became slow, relative to the worst before.
 const GOAL_WORST: f64 = 10.0;
+
+/// Goals of a pair: mean latency while receivers become slow, in relation to the mean before; the same with large messages,
+/// of this many bytes or more; the same afterwards; median and longest time of a switch.
+const GOAL_DURING: f64 = 1.5;
+const GOAL_DURING_LARGE: f64 = 1.3;
+const LARGE: usize = 64 * 1024;
+const GOAL_AFTER: f64 = 1.0;
+const GOAL_SWITCH_MS: (f64, f64) = (15.0, 60.0);
+/// Time until all slow receivers are back at the leader, once they read everything again.
+const GOAL_BACK_S: f64 = 120.0;
 
 /// Width of a time slot, in seconds.
 const SLOT: f64 = 0.1;

@@ -34,7 +34,7 @@ pub(super) const PART: u64 = 256 << 10;
 const LONG: Duration = Duration::from_secs(3600);
 
 /// State of a node.
-struct Node {
+struct NodeState {
     output: Mutex<File>,
     awaited: Arc<trunk::Awaited>,
     run: OnceLock<Run>,
@@ -63,7 +63,7 @@ pub(crate) fn serve(silence: Duration) -> Result<(), String> {
         Ok((input.into(), output.into()))
     };
     let (input, output) = standard().map_err(|error| format!("cannot use the standard streams: {error}"))?;
-    let node = Arc::new(Node {
+    let node = Arc::new(NodeState {
         output: Mutex::new(output),
         awaited: Arc::default(),
         run: OnceLock::new(),
@@ -133,7 +133,7 @@ fn restore_leftovers() {
     }
 }
 
-impl Node {
+impl NodeState {
     /// Ends this process. Other threads may use the lab: nothing else ends it for sure.
     fn exit(&self, code: i32) -> ! {
         let _made = self.making.lock().unwrap_or_else(PoisonError::into_inner);

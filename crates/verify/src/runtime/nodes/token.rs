@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 
+use tenbin_kit::digits::hexadecimal;
 use tenbin_loadgen::run::Secret;
 
 /// Characters of a token.
@@ -12,5 +13,5 @@ pub(super) const LENGTH: usize = 32;
 pub(super) fn new() -> io::Result<Secret<String>> {
     let mut bytes = [0; LENGTH / 2];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(Secret::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+    Ok(Secret::new(hexadecimal(&bytes)))
 }

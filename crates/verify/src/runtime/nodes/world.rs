@@ -27,7 +27,7 @@ use crate::runtime::{FILES, LOGS, LinkCount, LinkFault, Output, Proc, Site, Worl
 
 /// The nodes of a run.
 pub(crate) struct Nodes {
-    nodes: Vec<Node>,
+    nodes: Vec<RemoteNode>,
     /// Machines, and the place of their node in `nodes`.
     machines: HashMap<String, (usize, Directories)>,
     /// Hashes of the programs on all nodes.
@@ -40,7 +40,7 @@ pub(crate) struct Nodes {
     streams: Mutex<Vec<Child>>,
 }
 
-struct Node {
+struct RemoteNode {
     plan: plan::Node,
     ssh: Ssh,
     connection: Arc<Connection>,
@@ -60,7 +60,7 @@ impl Nodes {
     pub(crate) fn start(plan: &Plan, site: &Site<'_>) -> Result<Self, String> {
         let hashes = Hashes::of(plan, site.programs)?;
         let token = token::new().map_err(|error| format!("cannot make a token: {error}"))?;
-        let started = at_once(&plan.nodes, |node| Node::start(plan, node, site, &hashes, &token))?;
+        let started = at_once(&plan.nodes, |node| RemoteNode::start(plan, node, site, &hashes, &token))?;
         let (mut nodes, mut machines) = (Vec::new(), HashMap::new());
         for (place, (node, started)) in started.into_iter().enumerate() {
             let own = plan.machines.iter().filter(|machine| machine.node.as_ref() == Some(&node.plan.name));
@@ -91,7 +91,7 @@ impl Nodes {
         Ok(())
     }
 
-    fn place(&self, machine: &str) -> Result<(&Node, &Directories), String> {
+    fn place(&self, machine: &str) -> Result<(&RemoteNode, &Directories), String> {
         let found = self.machines.get(machine);
         let (place, directories) = found.ok_or_else(|| format!("no node has the machine {machine:?}"))?;
         Ok((&self.nodes[*place], directories))
@@ -109,7 +109,7 @@ impl Nodes {
     }
 
     /// A further `ssh` to the node that joins a stream to the socket there.
-    fn attach(&self, node: &Node, socket: &Path, log: &Path) -> Result<UnixStream, String> {
+    fn attach(&self, node: &RemoteNode, socket: &Path, log: &Path) -> Result<UnixStream, String> {
         let fail = |error: std::io::Error| format!("{}: {error}", node.ssh);
         let (own, its) = UnixStream::pair().map_err(fail)?;
         let (input, output): (OwnedFd, OwnedFd) = (its.try_clone().map_err(fail)?.into(), its.into());
@@ -134,7 +134,7 @@ impl Hashes {
     }
 }
 
-impl Node {
+impl RemoteNode {
     fn start(
         plan: &Plan,
         node: &plan::Node,
@@ -322,7 +322,7 @@ impl World for Nodes {
     }
 
     fn links(&self) -> Vec<LinkCount> {
-        let counts = |node: &Node| node.connection.call_for::<Vec<LinkCount>>(Call::Links, COUNTS);
+        let counts = |node: &RemoteNode| node.connection.call_for::<Vec<LinkCount>>(Call::Links, COUNTS);
         let all = at_once(&self.nodes, counts);
         merged(all.unwrap_or_default().into_iter().flatten())
     }

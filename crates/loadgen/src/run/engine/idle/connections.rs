@@ -16,7 +16,7 @@ use super::target::Targets;
 use super::websocket::WebSocket;
 use crate::LoadgenError;
 use crate::run::engine::cuts::CutSchedule;
-use crate::run::engine::driver_thread::{Common, Stage};
+use crate::run::engine::driver_thread::{Common, RunStage};
 use crate::run::{Counters, CutWhose, Idle, Part, Recorder, Slice};
 
 /// Makes, keeps, cuts and disconnects idle connections.
@@ -89,7 +89,7 @@ impl IdleConnections {
     }
 
     /// Blocks until the run is at a stage later than `stage`.
-    pub(super) fn wait_for_stage_after(&self, stage: Stage) {
+    pub(super) fn wait_for_stage_after(&self, stage: RunStage) {
         while self.stage() <= stage {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -106,15 +106,15 @@ impl IdleConnections {
     /// This machine cannot make more connections, or no TLS connection is possible.
     pub(super) fn run(&mut self) -> Result<(), LoadgenError> {
         // The run ended before it began.
-        let Stage::Run { start_ns } = self.stage() else { return Ok(()) };
+        let RunStage::Run { start_ns } = self.stage() else { return Ok(()) };
         self.recorder.start(start_ns);
         self.start = self.common.clock.instant(start_ns);
         self.cuts = CutSchedule::of(&self.common.plan, CutWhose::Idle, self.idle.count, start_ns);
         let mut events = Events::with_capacity(EVENTS);
         loop {
             match self.stage() {
-                Stage::End => break,
-                Stage::Drain => self.begin_no_more(),
+                RunStage::End => break,
+                RunStage::Drain => self.begin_no_more(),
                 _ => {}
             }
             let now = Instant::now();
@@ -130,9 +130,9 @@ impl IdleConnections {
         self.say_goodbye(&mut events)
     }
 
-    /// The current stage; [`Stage::End`] if the engine is gone.
-    fn stage(&self) -> Stage {
-        if self.common.stages.has_changed().is_err() { Stage::End } else { *self.common.stages.borrow() }
+    /// The current stage; [`RunStage::End`] if the engine is gone.
+    fn stage(&self) -> RunStage {
+        if self.common.stages.has_changed().is_err() { RunStage::End } else { *self.common.stages.borrow() }
     }
 
     fn counters(&self) -> &Counters {

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use tokio::sync::mpsc;
 
 use self::connections::IdleConnections;
-use super::driver_thread::{Common, Stage};
+use super::driver_thread::{Common, RunStage};
 use super::thread::Report;
 use crate::LoadgenError;
 use crate::run::{Part, Slice};
@@ -43,7 +43,7 @@ pub(super) fn spawn(
 fn serve(common: Common, number: usize, slice: Slice, reports: &mpsc::Sender<Report>) -> Result<Part, LoadgenError> {
     let shared = common.shared.clone();
     let mut connections = IdleConnections::new(common, number, slice)?;
-    for stage in [Stage::Subscribe, Stage::Connect] {
+    for stage in [RunStage::Subscribe, RunStage::Connect] {
         // There is nothing to do before the start. If the engine is gone, the next stage ends the thread.
         let _ = reports.blocking_send(Report::Ready);
         connections.wait_for_stage_after(stage);
@@ -52,7 +52,7 @@ fn serve(common: Common, number: usize, slice: Slice, reports: &mpsc::Sender<Rep
     if let Err(error) = ended {
         // Report the failure now, not at the end.
         shared.fail(error);
-        connections.wait_for_stage_after(Stage::Drain);
+        connections.wait_for_stage_after(RunStage::Drain);
     }
     Ok(connections.into_part())
 }
