@@ -1,29 +1,33 @@
 //! `tenbin broker`.
 
+#[cfg(feature = "cluster")]
+mod as_node;
+
+use std::fmt::Display;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-#[cfg(feature = "cluster")]
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 #[cfg(feature = "admin")]
 use tenbin_broker::Administration;
-use tenbin_broker::config::{ListenAddress, Transport};
+use tenbin_broker::config::{ListenAddress, Transport, environment};
 use tenbin_broker::session_administration::{GroupWithoutRule, groups_without_rule_at_start};
 use tenbin_broker::{
     Broker, BrokerBuilder, Config, ConfigCheck, ConfigError, LogLimiter, Policy, StartError, raise_descriptor_limit,
 };
+use tenbin_kit::cli;
+use tenbin_sn_gateway::StateCopy;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use tracing::Level;
 
 #[cfg(feature = "cluster")]
-use crate::cluster::node;
+use crate::cluster::{self, node};
 use crate::listeners::{self, AllListeners};
 use crate::logging::{self, LogFormat, LogLevel};
 use crate::service_manager;
@@ -70,7 +74,7 @@ pub(crate) struct BrokerArgs {
     /// Form of log lines.
     #[arg(long, value_name = "FORM", default_value = "text")]
     log_format: LogFormat,
-    /// Checks the configuration, and ends: prints errors, and the keys that differ from their defaults. Errors of
+    /// Checks the configuration, and ends: prints errors, warnings, and the keys that differ from their defaults. Errors of
     /// addresses show once keys and files are right. Opens no socket, and looks up the names in addresses. With --data it
     /// reads that directory, unless a broker uses it: it prints how many messages wait there with share groups for which
     /// the configuration has no rule. Exit code 0 without an error, else 1.
@@ -84,11 +88,6 @@ pub(crate) struct BrokerArgs {
 /// Reads the name of a policy; `--help` lists them.
 fn policy_parser() -> impl TypedValueParser<Value = Policy> {
     PossibleValuesParser::new(Policy::ALL.map(Policy::name)).try_map(|name| name.parse())
-}
-
-/// Environment variables, as far as they are text.
-fn environment() -> impl Iterator<Item = (String, String)> {
-    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
 /// Number of processors that this process may use.
@@ -156,19 +155,26 @@ impl BrokerArgs {
     fn check(&self) -> Result<(), BrokerError> {
         let variables = environment().collect::<Vec<_>>().into_iter();
         let file = self.read()?;
-        let ConfigCheck { mut errors, differences } = match &file {
+        #[cfg_attr(not(feature = "cluster"), expect(unused_mut, reason = "a cluster has further warnings"))]
+        let ConfigCheck { mut errors, mut warnings, differences } = match &file {
             Some((path, text)) => ConfigCheck::of_file(path, text, variables),
             None => ConfigCheck::of("", variables),
         };
         let mut without_rule = Some(Vec::new());
         if errors.is_empty() {
             let config = self.configuration(file)?;
-            let listeners = AllListeners::new(&config, 1);
+            let listeners = AllListeners::new(&config, 1, None);
             errors = ConfigCheck::of_addresses(&config);
             if errors.is_empty() {
                 errors.extend(listeners.sn.overlap(self.config.as_deref(), &config.listeners));
             }
             errors.extend(listeners.errors(&config));
+            #[cfg(feature = "cluster")]
+            {
+                let found = cluster::check(&config);
+                errors.extend(found.errors);
+                warnings.extend(found.warnings);
+            }
             errors.extend(no_directory(&config.store.directory));
             if let Some(directory) = self.data.as_deref().filter(|directory| directory.exists()) {
                 match groups_without_rule_at_start(directory, &config) {
@@ -177,7 +183,7 @@ impl BrokerArgs {
                 }
             }
         }
-        let mut out = io::stdout().lock();
+        let mut out = cli::out();
         if without_rule.is_none() {
             writeln!(out, "warning: the messages in the data directory were not looked at: another process uses it")?;
         }
@@ -186,6 +192,9 @@ impl BrokerArgs {
                 out,
                 "warning: {waiting} messages wait with share group {group}/{filter}, which has no rule with keep_seconds"
             )?;
+        }
+        for warning in &warnings {
+            writeln!(out, "warning: {warning}")?;
         }
         for [key, old, new] in &differences {
             writeln!(out, "{key} = {new} (default: {old})")?;
@@ -262,12 +271,16 @@ async fn serve(
 ) -> Result<(), BrokerError> {
     #[cfg(feature = "cluster")]
     if config.cluster.is_on() {
-        return serve_as_node(config, arguments, log_limiter, log_level).await;
+        return as_node::serve(config, arguments, log_limiter, log_level).await;
     }
+    #[cfg(feature = "cluster")]
+    node::leave_cluster(&config.store.directory)?;
     let mut hangup = signal(SignalKind::hangup())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let (builder, AllListeners { sn, http }) = builder(config, arguments, log_limiter, log_level);
+    let again = arguments.clone();
+    let read = move || again.configuration_again();
+    let (builder, AllListeners { sn, http }) = builder(config, arguments, read, (log_limiter, log_level), None);
     let broker = builder.start().await?;
     for address in broker.listening() {
         writeln!(
@@ -283,7 +296,6 @@ async fn serve(
     for address in sn.addresses() {
         writeln!(io::stdout(), "tenbin {} listening on UDP {address} (MQTT-SN 1.2)", env!("CARGO_PKG_VERSION"))?;
     }
-    #[cfg(feature = "admin")]
     if let Some(url) = broker.admin_url() {
         writeln!(io::stdout(), "tenbin {} admin HTTP at {url}", env!("CARGO_PKG_VERSION"))?;
     }
@@ -298,7 +310,8 @@ async fn serve(
             // One at a time. It blocks, and this thread has other tasks.
             _ = hangup.recv(), if reloading.is_none() => {
                 let (broker, arguments) = (Arc::clone(&broker), arguments.clone());
-                reloading = Some(tokio::task::spawn_blocking(move || reload(&broker, &arguments)));
+                let apply = move || reload(&arguments, || broker.reload_from(|| arguments.configuration_again()));
+                reloading = Some(tokio::task::spawn_blocking(apply));
             }
             () = service_manager::next(&mut watchdog) => service_manager::alive(),
             Some(()) = ended(&mut reloading) => {}
@@ -325,16 +338,19 @@ async fn serve(
     Ok(())
 }
 
-/// The builder of a broker with this configuration, and its gateways.
+/// The builder of a broker with this configuration, and its gateways. `read` reads the file again. `copy` learns what the
+/// gateways write.
+#[cfg_attr(not(feature = "admin"), expect(unused_variables, reason = "operators alone use them"))]
 fn builder(
     config: Config,
     arguments: &BrokerArgs,
-    log_limiter: Arc<LogLimiter>,
-    log_level: Arc<LogLevel>,
+    read: impl Fn() -> Result<Config, ConfigError> + Send + Sync + 'static,
+    (log_limiter, log_level): (Arc<LogLimiter>, Arc<LogLevel>),
+    copy: Option<Arc<dyn StateCopy>>,
 ) -> (BrokerBuilder, AllListeners) {
     let threads = arguments.threads.map_or_else(available, NonZeroUsize::get);
     let directory = config.store.directory.clone();
-    let gateways = AllListeners::new(&config, threads);
+    let gateways = AllListeners::new(&config, threads, copy);
     let given = gateways.clone();
     let mut builder = Broker::builder().gateways(gateways).config(config).threads(threads).log_limiter(log_limiter);
     if !directory.as_os_str().is_empty() {
@@ -342,79 +358,14 @@ fn builder(
     }
     #[cfg(feature = "admin")]
     {
-        let again = arguments.clone();
         let mut administration =
             Administration::default().log(move |level, client, span| log_level.set(level, client, span));
         if arguments.config.is_some() {
-            administration = administration.configuration(move || again.configuration_again());
+            administration = administration.configuration(read);
         }
         builder = builder.admin(administration);
     }
     (builder, given)
-}
-
-/// Serves clients as a node of a cluster, until SIGINT or SIGTERM.
-#[cfg(feature = "cluster")]
-async fn serve_as_node(
-    config: Config,
-    arguments: &BrokerArgs,
-    log_limiter: Arc<LogLimiter>,
-    log_level: Arc<LogLevel>,
-) -> Result<(), BrokerError> {
-    let mut hangup = signal(SignalKind::hangup())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    if config.store.directory.as_os_str().is_empty() {
-        return Err(BrokerError::Node("a node of a cluster needs a data directory: leave out --ephemeral".to_owned()));
-    }
-    let (last, again) = (Mutex::new(config.clone()), arguments.clone());
-    let make = move || {
-        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another leader may have been reloaded since this node has started.
-        if again.config.is_some() {
-            match again.configuration_again() {
-                Ok(newer) => *last = Config { cluster: last.cluster.clone(), store: last.store.clone(), ..newer },
-                Err(error) => {
-                    tracing::error!(%error, "cannot read the configuration again: beginning with the last one")
-                }
-            }
-        }
-        builder(last.clone(), &again, Arc::clone(&log_limiter), Arc::clone(&log_level)).0
-    };
-    let node = node::start(config.clone(), Arc::new(make), tokio::runtime::Handle::current()).await;
-    let mut node = node.map_err(BrokerError::Node)?;
-    let own = config.cluster.own().map_or("", |node| &node.name);
-    for address in node.addresses() {
-        writeln!(
-            io::stdout(),
-            "tenbin {} listening on {address} (MQTT 5.0 and 3.1.1, node {own} of cluster {})",
-            env!("CARGO_PKG_VERSION"),
-            config.cluster.name,
-        )?;
-    }
-    let mut watchdog = service_manager::watchdog();
-    service_manager::ready("serving clients as a node of a cluster");
-    let signal = loop {
-        tokio::select! {
-            _ = interrupt.recv() => break "SIGINT",
-            _ = terminate.recv() => break "SIGTERM",
-            _ = hangup.recv() => match node.broker() {
-                Some(broker) => {
-                    let arguments = arguments.clone();
-                    drop(tokio::task::spawn_blocking(move || reload(&broker, &arguments)));
-                }
-                None => tracing::info!("nothing to reload: this node does not lead"),
-            },
-            () = service_manager::next(&mut watchdog) => service_manager::alive(),
-            () = node.ended() => return Err(BrokerError::Node("the node has ended".to_owned())),
-        }
-    };
-    service_manager::stopping();
-    tracing::info!(signal, "stopping");
-    node.stop();
-    node.ended().await;
-    tracing::info!("stopped");
-    Ok(())
 }
 
 /// Waits for the end of a task, and forgets it. `None` if there is no task.
@@ -427,14 +378,14 @@ async fn ended(task: &mut Option<JoinHandle<()>>) -> Option<()> {
     }
 }
 
-/// Reloads the configuration file. If anything in the new files is wrong, the broker keeps the old rules.
-fn reload(broker: &Broker, arguments: &BrokerArgs) {
+/// Reloads the configuration file by `apply`. If anything in the new files is wrong, the old rules stay.
+fn reload<E: Display>(arguments: &BrokerArgs, apply: impl FnOnce() -> Result<(), E>) {
     let Some(file) = &arguments.config else {
         tracing::info!("nothing to reload: there is no configuration file");
         return;
     };
     service_manager::reloading();
-    match broker.reload_from(|| arguments.configuration_again()) {
+    match apply() {
         Ok(()) => {
             tracing::info!(file = %file.display(), "reloaded");
             service_manager::ready("serving clients");

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tenbin_broker::{LogLimiter, raise_descriptor_limit};
+use tenbin_kit::cli;
 use tenbin_sn_gateway::config::{AGGREGATION_REMOVED, parse_version};
 use tenbin_sn_gateway::{Config, ConfigError, Gateway, StartError, Stats, Upstream};
 use tokio::signal::unix::{SignalKind, signal};
@@ -133,7 +134,7 @@ impl GatewayArgs {
 
 /// Prints a line. A reader that is gone is no reason to end.
 fn say(line: &str) {
-    let _ = writeln!(io::stdout(), "{line}");
+    let _ = writeln!(cli::out(), "{line}");
 }
 
 /// Gateways of all listeners.

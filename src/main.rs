@@ -6,6 +6,8 @@ mod admin;
 mod broker;
 #[cfg(feature = "cluster")]
 mod cluster;
+#[cfg(feature = "admin")]
+mod explain;
 mod gateway;
 mod listeners;
 mod logging;
@@ -41,8 +43,8 @@ enum Command {
     Gateway(gateway::GatewayArgs),
     /// Shows and changes a running broker over its admin HTTP.
     ///
-    /// Changes need an operator's token: --token, TENBIN_TOKEN, or the local operator's, which the broker keeps in its
-    /// data directory while it runs.
+    /// Changes need an operator's token: --token-file, --token, TENBIN_TOKEN, or the local operator's, which the broker
+    /// keeps in its data directory while it runs.
     #[cfg(feature = "admin")]
     Admin(admin::AdminArgs),
     /// Runs, shows and changes clusters: several nodes as one broker, of which one takes over when another is lost.
@@ -66,6 +68,10 @@ enum Command {
     #[command(subcommand)]
     Sn(sn::SnCommand),
     /// Shows the last decisions of a running broker's share group, with their reasons.
+    #[cfg(feature = "admin")]
+    Explain(explain::ExplainCommand),
+    /// Shows the last decisions of a running broker's share group, with their reasons.
+    #[cfg(not(feature = "admin"))]
     Explain(tenbin_explain::ExplainArgs),
     /// Starts the load generator, the program tenbin-loadgen; `tenbin loadgen --help` shows its commands.
     #[command(disable_help_flag = true)]
@@ -121,6 +127,9 @@ fn main() -> ExitCode {
         Command::Store(command) => return store::run(&command),
         Command::Sessions(command) => return sessions::run(command),
         Command::Sn(command) => sn::run(&command).map_err(|error| error.to_string()),
+        #[cfg(feature = "admin")]
+        Command::Explain(arguments) => explain::run(arguments),
+        #[cfg(not(feature = "admin"))]
         Command::Explain(arguments) => tenbin_explain::run(&arguments).map_err(|error| error.to_string()),
         Command::Loadgen(arguments) => become_program(Program::Loadgen, &arguments),
         Command::Simulate(arguments) => become_program(Program::Simulate, &arguments),

@@ -1,12 +1,13 @@
 //! `tenbin sessions`.
 
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{BufWriter, ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
 use tenbin_broker::ConfigError;
 use tenbin_broker::session_administration::{AdministrationError, SessionFilter, list_sessions, remove_sessions};
+use tenbin_kit::cli;
 
 /// Exit code for a directory that cannot be used: the same as for wrong arguments.
 pub(crate) const CANNOT_BE_READ: u8 = 2;
@@ -38,7 +39,7 @@ pub(crate) enum SessionsError {
 }
 
 pub(crate) fn run(command: SessionsCommand) -> ExitCode {
-    let mut out = BufWriter::new(io::stdout().lock());
+    let mut out = BufWriter::new(cli::out());
     let done = match command {
         SessionsCommand::List { directory } => list_sessions(&directory, &SessionFilter::default(), &mut out),
         SessionsCommand::Remove { directory, client_ids } => {
@@ -60,9 +61,6 @@ pub(crate) fn finish(done: Result<(), SessionsError>) -> ExitCode {
         {
             ExitCode::SUCCESS
         }
-        Err(error) => {
-            let _ = writeln!(io::stderr(), "tenbin: {error}");
-            ExitCode::from(CANNOT_BE_READ)
-        }
+        Err(error) => cli::fail("tenbin", &error, CANNOT_BE_READ),
     }
 }

@@ -10,7 +10,10 @@ use tenbin_broker::session_administration::{
     AdministrationError, SessionFilter, list_sessions, prune_groups, remove_sessions,
 };
 use tenbin_broker::store_inspection::{DumpOptions, Found, InspectionError, check, dump};
+use tenbin_kit::cli;
 
+#[cfg(feature = "cluster")]
+use crate::cluster::ClusterError;
 use crate::sessions::{self, CANNOT_BE_READ, SessionsError};
 
 #[derive(Debug, Subcommand)]
@@ -19,6 +22,14 @@ pub(crate) enum StoreCommand {
     Check(DirectoryArgs),
     /// Shows the content of a data directory that no broker uses, a JSON object a line.
     Dump(DumpArgs),
+    /// Writes a backup of a data directory that no broker uses into a file: sessions, messages, retained messages, Wills,
+    /// bans and topic ids.
+    ///
+    /// The file appears once it is whole and checked; an existing one is replaced. `tenbin cluster restore` makes a
+    /// directory from it. A damaged directory is refused with file and offset, as `check` names them. Exit code 1 if data is
+    /// damaged, with --accept-damage too; 2 if there is no backup for another reason.
+    #[cfg(feature = "cluster")]
+    Backup(BackupArgs),
     /// Removes sessions from a data directory that no broker uses, with their subscriptions, messages and Wills; or lists
     /// and removes share groups without a rule.
     ///
@@ -31,6 +42,18 @@ pub(crate) enum StoreCommand {
 pub(crate) struct DirectoryArgs {
     /// The data directory, as `tenbin broker --data` has it.
     directory: PathBuf,
+}
+
+#[cfg(feature = "cluster")]
+#[derive(Debug, Args)]
+pub(crate) struct BackupArgs {
+    #[command(flatten)]
+    at: DirectoryArgs,
+    /// The file.
+    file: PathBuf,
+    /// Writes the file even if the directory is damaged. No broker starts with what is restored from it.
+    #[arg(long)]
+    accept_damage: bool,
 }
 
 #[derive(Debug, Args)]
@@ -84,11 +107,25 @@ pub(crate) struct PruneConditions {
 }
 
 pub(crate) fn run(command: &StoreCommand) -> ExitCode {
-    let mut out = BufWriter::new(io::stdout().lock());
+    let mut out = BufWriter::new(cli::out());
     let found = match command {
         StoreCommand::Check(DirectoryArgs { directory }) => check(directory, &mut out),
         StoreCommand::Dump(DumpArgs { at, messages, payloads }) => {
             dump(&at.directory, DumpOptions { messages: *messages, payloads: *payloads }, &mut out)
+        }
+        #[cfg(feature = "cluster")]
+        StoreCommand::Backup(BackupArgs { at, file, accept_damage }) => {
+            return match crate::cluster::write_closed(&at.directory, file, *accept_damage) {
+                Ok(contents) => {
+                    let words = crate::cluster::words(&contents);
+                    let _ = writeln!(out, "{}: {words}", file.display()).and_then(|()| out.flush());
+                    contents.damage.map_or(ExitCode::SUCCESS, |_| ExitCode::from(DAMAGED))
+                }
+                Err(error) => {
+                    let is_damaged = matches!(error, ClusterError::Damaged { .. });
+                    cli::fail("tenbin", &error, if is_damaged { DAMAGED } else { CANNOT_BE_READ })
+                }
+            };
         }
         StoreCommand::Prune(PruneArgs {
             at,
@@ -119,10 +156,7 @@ pub(crate) fn run(command: &StoreCommand) -> ExitCode {
         Ok(found) => code_of(found),
         // The reader of the pipe has closed it.
         Err(InspectionError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => {
-            let _ = writeln!(io::stderr(), "tenbin: {error}");
-            ExitCode::from(CANNOT_BE_READ)
-        }
+        Err(error) => cli::fail("tenbin", &error, CANNOT_BE_READ),
     }
 }
 

@@ -6,34 +6,66 @@ mod trace;
 
 use std::fmt;
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Map, Value, json};
-use tenbin_admin::client::{Client, ClientError, segment};
+use tenbin_admin::client::{Client, ClientError};
 use tenbin_admin::{Role, Secret, add_token};
+use tenbin_kit::printable::printable;
+use tenbin_kit::{cli, digits::segment, files};
 
 /// Shows and changes a running broker over its admin HTTP.
 ///
-/// Changes need an operator's token: --token, TENBIN_TOKEN, or the local operator's, which the broker keeps in its data
-/// directory while it runs. The last one goes only to a loopback address or a unix socket.
+/// Changes need an operator's token: --token-file, --token, TENBIN_TOKEN, or the local operator's, which the broker keeps
+/// in its data directory while it runs. The last one goes only to a loopback address or a unix socket.
 #[derive(Debug, Args)]
 pub(crate) struct AdminArgs {
-    /// Address of the admin HTTP, http://HOST:PORT or unix:PATH; else TENBIN_URL, else http://127.0.0.1:9883.
-    #[arg(long, value_name = "URL", global = true)]
-    url: Option<String>,
-    /// Token; else TENBIN_TOKEN, else the local operator's, for a loopback address or a unix socket. Other users of
-    /// this machine see arguments, but not TENBIN_TOKEN.
-    #[arg(long, value_name = "TOKEN", global = true)]
-    token: Option<Secret<String>>,
-    /// Data directory of the broker, with the local operator's token; else TENBIN_DATA, else ./tenbin-data.
-    #[arg(long, value_name = "DIR", global = true)]
-    data: Option<PathBuf>,
+    #[command(flatten)]
+    reach: Reach,
     /// Form of the output.
     #[arg(long, value_name = "FORM", default_value = "table", global = true)]
     format: OutputFormat,
     #[command(subcommand)]
     command: AdminCommand,
+}
+
+/// The admin HTTP of a broker, and the token for it.
+#[derive(Debug, Args)]
+pub(crate) struct Reach {
+    /// Address of the admin HTTP, http://HOST:PORT or unix:PATH; else TENBIN_URL, else http://127.0.0.1:9883.
+    #[arg(long, value_name = "URL", global = true)]
+    url: Option<String>,
+    /// Token; else TENBIN_TOKEN, else the local operator's, for a loopback address or a unix socket. Other users of
+    /// this machine see arguments, but not TENBIN_TOKEN.
+    #[arg(long, value_name = "TOKEN", global = true, conflicts_with = "token_file")]
+    token: Option<Secret<String>>,
+    /// File whose first line is the token.
+    #[arg(long, value_name = "FILE", global = true)]
+    token_file: Option<PathBuf>,
+    /// Data directory of the broker, with the local operator's token; else TENBIN_DATA, else ./tenbin-data.
+    #[arg(long, value_name = "DIR", global = true)]
+    data: Option<PathBuf>,
+}
+
+impl Reach {
+    /// A client with these settings, and those of the environment.
+    pub(crate) fn client(self) -> Result<Client, AdminError> {
+        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let url = self.url.or_else(|| variable("TENBIN_URL")).unwrap_or_else(|| "http://127.0.0.1:9883".to_owned());
+        let of_environment = || std::env::var_os("TENBIN_DATA").filter(|value| !value.is_empty()).map(PathBuf::from);
+        let data = self.data.or_else(of_environment).unwrap_or_else(|| "tenbin-data".into());
+        let of_file = self.token_file.map(|path| first_line(&path)).transpose()?;
+        let token = of_file.or(self.token).or_else(|| variable("TENBIN_TOKEN").map(Secret::new));
+        Ok(Client::new(&url, token, &data)?)
+    }
+}
+
+/// The token in a file.
+fn first_line(path: &Path) -> Result<Secret<String>, AdminError> {
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    let text = files::read_text_or_pipe(path).map_err(named)?;
+    Ok(Secret::new(text.lines().next().unwrap_or_default().trim().to_owned()))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -60,6 +92,9 @@ enum AdminCommand {
         /// connected, offline, ready, blocked, slow or spilling.
         #[arg(long)]
         state: Option<String>,
+        /// Shows all columns and whole names; without it, lines have at most 100 characters.
+        #[arg(long)]
+        wide: bool,
     },
     /// Shows a session, with its subscriptions.
     Client {
@@ -183,6 +218,11 @@ pub(crate) enum AdminError {
 impl fmt::Display for AdminError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Client(error @ ClientError::Refused(status, _)) if status.as_u16() == 401 => write!(
+                f,
+                "{error}. --token-file names a file with a token, --data the data directory of a broker on this machine, \
+                 which has one"
+            ),
             Self::Client(error) => error.fmt(f),
             Self::Io(error) => error.fmt(f),
             Self::Answer(error) => write!(f, "the answer cannot be read: {error}"),
@@ -209,15 +249,11 @@ impl From<serde_json::Error> for AdminError {
 }
 
 pub(crate) fn run(arguments: AdminArgs) -> Result<(), AdminError> {
-    let AdminArgs { url, token, data, format, command } = arguments;
+    let AdminArgs { reach, format, command } = arguments;
     if let AdminCommand::Token { file, role } = &command {
         return Ok(writeln!(io::stdout(), "{}", add_token(file, *role)?)?);
     }
-    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let url = url.or_else(|| variable("TENBIN_URL")).unwrap_or_else(|| "http://127.0.0.1:9883".to_owned());
-    let of_environment = || std::env::var_os("TENBIN_DATA").filter(|value| !value.is_empty()).map(PathBuf::from);
-    let data = data.or_else(of_environment).unwrap_or_else(|| "tenbin-data".into());
-    let client = Client::new(&url, token.or_else(|| variable("TENBIN_TOKEN").map(Secret::new)), &data)?;
+    let client = reach.client()?;
     let session = Session { client, format };
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(session.run(command))
 }
@@ -232,9 +268,15 @@ impl Session {
     async fn run(&self, command: AdminCommand) -> Result<(), AdminError> {
         match command {
             AdminCommand::Status => self.show(self.get("status").await?),
-            AdminCommand::Clients { client, user, address, state } => {
+            AdminCommand::Clients { client, user, address, state, wide } => {
                 let wanted = [("client", client), ("user", user), ("address", address), ("state", state)];
-                self.show(self.all("clients", &wanted).await?)
+                let found = self.all("clients", &wanted).await?;
+                match (self.format, &found) {
+                    (OutputFormat::Table, Value::Array(items)) if !wide => {
+                        Ok(cli::out().write_all(table::fitted(items, &CLIENT_COLUMNS).as_bytes())?)
+                    }
+                    _ => self.show(found),
+                }
             }
             AdminCommand::Client { id } => {
                 let path = format!("clients/{}", segment(&id));
@@ -268,7 +310,13 @@ impl Session {
                 let body = json!({ "topic": topic, "payload": payload, "qos": qos, "retain": retain });
                 self.show(self.change("POST", "publish", Some(body)).await?)
             }
-            AdminCommand::Reload => self.show(self.change("POST", "config/reload", None).await?),
+            AdminCommand::Reload => {
+                let done = self.change("POST", "config/reload", None).await?;
+                match self.format {
+                    OutputFormat::Table => Ok(cli::out().write_all(reloaded(&done).as_bytes())?),
+                    OutputFormat::Json => self.show(done),
+                }
+            }
             AdminCommand::Ban { remove: Some(number), .. } => {
                 self.change("DELETE", &format!("bans/{number}"), None).await.map(|_| ())
             }
@@ -342,9 +390,30 @@ impl Session {
             (OutputFormat::Table, Value::Object(object)) => shown(object),
             (OutputFormat::Table, other) => format!("{other}\n"),
         };
-        Ok(io::stdout().write_all(text.as_bytes())?)
+        Ok(cli::out().write_all(text.as_bytes())?)
     }
 }
+
+/// The result of a reload, a line for each key.
+fn reloaded(done: &Value) -> String {
+    let lines = |list: &str, prefix: &str, before: &str| {
+        let line = |found: &Value| {
+            let [key, old, new] = ["key", "old", "new"].map(|part| printable(found[part].as_str().unwrap_or_default()));
+            format!("{prefix}: {key} = {new} ({before}: {old})\n")
+        };
+        done[list].as_array().into_iter().flatten().map(line).collect::<String>()
+    };
+    let taken = match lines("taken", "taken", "before") {
+        none if none.is_empty() => "no key that a reload takes has changed\n".to_owned(),
+        taken => taken,
+    };
+    let not_taken = lines("not_taken", "not taken, needs a restart", "in effect");
+    format!("{taken}{not_taken}files of logins, rules and TLS were read again\n")
+}
+
+/// Columns of a list of clients that fits a terminal: paths in the JSON of a client.
+const CLIENT_COLUMNS: [&str; 7] =
+    ["client", "state", "user", "connection.peer", "queued_messages", "disk_messages", "groups"];
 
 /// Keys and values, and lists of objects as tables below.
 fn shown(object: &Map<String, Value>) -> String {
@@ -354,4 +423,20 @@ fn shown(object: &Map<String, Value>) -> String {
         text += &format!("\n{name}:\n{}", table::rows(value.as_array().map_or(&[], Vec::as_slice)));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reload_tells_what_was_taken() {
+        let list = |key| json!([{ "key": key, "old": "1", "new": "2\u{1b}" }]);
+        let text = reloaded(&json!({ "taken": list("policy"), "not_taken": list("queue.bytes_maximum") }));
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[0], "taken: policy = 2\\u001b (before: 1)");
+        assert_eq!(lines[1], "not taken, needs a restart: queue.bytes_maximum = 2\\u001b (in effect: 1)");
+        let text = reloaded(&json!({ "taken": [], "not_taken": [] }));
+        assert!(text.starts_with("no key that a reload takes has changed\n"), "{text}");
+    }
 }

@@ -4,6 +4,8 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use serde_json::Value;
 use tenbin_admin::client::Client;
+use tenbin_kit::cli;
+use tenbin_kit::printable::printable;
 
 use super::{AdminError, table};
 
@@ -13,10 +15,10 @@ pub(super) async fn run(client: &Client) -> Result<(), AdminError> {
     let mut failed = None;
     let each = |data: &str| {
         let Ok(snapshot) = serde_json::from_str(data) else { return true };
-        let mut out = io::stdout().lock();
         let clear = if clears { "\x1b[H\x1b[2J" } else { "" };
-        let written = out.write_all(format!("{clear}{}\n", screen(&snapshot)).as_bytes()).and_then(|()| out.flush());
-        failed = written.err();
+        let mut out = cli::out();
+        let written = write!(io::stdout(), "{clear}").and_then(|()| writeln!(out, "{}", screen(&snapshot)));
+        failed = written.and_then(|()| out.flush()).err();
         failed.is_none()
     };
     client.events("/api/v1/events", each).await?;
@@ -76,7 +78,7 @@ fn screen(snapshot: &Value) -> String {
 fn shown(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
-        Value::String(text) => text.chars().flat_map(char::escape_debug).collect(),
+        Value::String(text) => printable(text).into_owned(),
         other => other.to_string(),
     }
 }

@@ -4,7 +4,8 @@ use std::io::{self, Write as _};
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
-use tenbin_admin::client::{Client, segment};
+use tenbin_admin::client::Client;
+use tenbin_kit::{cli, digits::segment};
 
 use super::AdminError;
 
@@ -22,7 +23,7 @@ pub(super) async fn run(
     let each = |data: &str| {
         let Ok(event) = serde_json::from_str::<Value>(data) else { return true };
         let line = if is_json { data.to_owned() } else { line(&event) };
-        let mut out = io::stdout().lock();
+        let mut out = cli::out();
         failed = writeln!(out, "{line}").and_then(|()| out.flush()).err();
         failed.is_none()
     };

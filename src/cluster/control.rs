@@ -1,7 +1,8 @@
 //! Commands to a running node: a unix socket in its data directory, one JSON line each way.
 
+use std::fmt;
 use std::fs::{self, Permissions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
+use super::backups::Backups;
 use super::link::lines::{self, LineError};
 use super::status::NodeStatus;
 
@@ -25,6 +27,24 @@ pub(crate) enum ControlRequest {
     Status,
     /// Makes the node the leader.
     Promote {
+        /// Whether the node may lead although it may lack acknowledged messages.
+        accept_loss: bool,
+    },
+    /// Lets the follower lead instead of the leader, whichever node is asked.
+    Switch {
+        /// The node that is to lead; `None` = the follower.
+        #[serde(default)]
+        to: Option<String>,
+    },
+    /// Asks for a backup. It follows the answer.
+    Backup,
+    /// Writes the newest record that the node knows into an engine that has lost it.
+    Adopt {
+        /// Whether nodes that cannot be asked are known to be gone.
+        yes: bool,
+    },
+    /// Makes the node the leader although the record names others, which are gone for ever.
+    Force {
         /// Whether the node may lead although it may lack acknowledged messages.
         accept_loss: bool,
     },
@@ -44,10 +64,41 @@ pub(crate) enum ControlAnswer {
     Done {
         message: String,
     },
+    /// Bytes follow, up to the end of the connection.
+    Stream {
+        #[serde(skip)]
+        source: Source,
+    },
     /// The command is not carried out.
     Failed {
         error: String,
     },
+}
+
+/// Writes the bytes behind an answer. It blocks; a write that the reader does not take fails with `WouldBlock` soon.
+#[derive(Clone, Default)]
+pub(crate) struct Source(Option<Arc<WriteTo>>);
+
+/// Writes all bytes of a stream.
+type WriteTo = dyn Fn(&mut dyn Write) -> io::Result<()> + Send + Sync;
+
+impl Source {
+    pub(crate) fn new(write: impl Fn(&mut dyn Write) -> io::Result<()> + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(write)))
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Source")
+    }
+}
+
+impl PartialEq for Source {
+    /// Bytes that were not written are not known.
+    fn eq(&self, _: &Self) -> bool {
+        false
+    }
 }
 
 /// The node's end of the socket. Dropping it removes the file.
@@ -77,8 +128,8 @@ impl ControlServer {
         Ok(Self { listener, path: path.to_owned() })
     }
 
-    /// Answers commands with `handle` until it is cancelled.
-    pub(crate) async fn serve<H, F>(&self, handle: H)
+    /// Answers commands with `handle` until it is cancelled. A backup that `backups` refuses does not reach it.
+    pub(crate) async fn serve<H, F>(&self, backups: Arc<Backups>, handle: H)
     where
         H: Fn(ControlRequest) -> F + Send + Sync + 'static,
         F: Future<Output = ControlAnswer> + Send,
@@ -87,9 +138,9 @@ impl ControlServer {
         while let Ok(place) = Arc::clone(&places).acquire_owned().await {
             match self.listener.accept().await {
                 Ok((stream, _)) => {
-                    let handle = Arc::clone(&handle);
+                    let (handle, backups) = (Arc::clone(&handle), Arc::clone(&backups));
                     tokio::spawn(async move {
-                        if let Err(error) = answer(stream, &*handle).await {
+                        if let Err(error) = answer(stream, &*handle, &backups).await {
                             tracing::debug!(%error, "a command to the node has failed");
                         }
                         drop(place);
@@ -111,19 +162,64 @@ impl Drop for ControlServer {
     }
 }
 
-async fn answer<H, F>(mut stream: UnixStream, handle: &H) -> Result<(), LineError>
+async fn answer<H, F>(mut stream: UnixStream, handle: &H, backups: &Arc<Backups>) -> Result<(), LineError>
 where
     H: Fn(ControlRequest) -> F,
     F: Future<Output = ControlAnswer>,
 {
     let request = timeout(REQUEST_TIMEOUT, lines::read_exact_line(&mut stream, REQUEST_BYTES_MAX)).await;
+    let mut place = None;
     let answer = match request.unwrap_or(Err(LineError::Silent(REQUEST_TIMEOUT))) {
+        Ok(ControlRequest::Backup) => match backups.begin(process_of(&stream)) {
+            Ok(begun) => {
+                place = Some(begun);
+                handle(ControlRequest::Backup).await
+            }
+            Err(error) => ControlAnswer::Failed { error },
+        },
         Ok(ControlRequest::Unknown) => ControlAnswer::Failed { error: "the node does not know the command".to_owned() },
         Ok(request) => handle(request).await,
         Err(error @ LineError::Malformed(_)) => ControlAnswer::Failed { error: error.to_string() },
         Err(error) => return Err(error),
     };
-    lines::write(&mut stream, &answer).await
+    let told = lines::write(&mut stream, &answer).await;
+    let write = match answer {
+        ControlAnswer::Stream { source: Source(Some(write)) } if told.is_ok() => write,
+        answer => {
+            let why = match (&told, answer) {
+                (Ok(()), ControlAnswer::Failed { error }) => error,
+                (Ok(()), _) => "there are no bytes".to_owned(),
+                (Err(error), _) => error.to_string(),
+            };
+            place.into_iter().for_each(|place| place.end(&Err(io::Error::other(&why[..]))));
+            return told;
+        }
+    };
+    let work = move || {
+        let written = blocking(stream).and_then(|stream| write(&mut &stream));
+        // Only then can another one begin.
+        drop(write);
+        if let Some(place) = place {
+            place.end(&written);
+        }
+        written
+    };
+    Ok(tokio::task::spawn_blocking(work).await.map_err(io::Error::other).flatten()?)
+}
+
+/// The stream for writes that block, for a short time each.
+fn blocking(stream: UnixStream) -> io::Result<std::os::unix::net::UnixStream> {
+    let stream = stream.into_std()?;
+    stream.set_nonblocking(false)?;
+    stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
+    Ok(stream)
+}
+
+/// The process at the other end, in words.
+fn process_of(stream: &UnixStream) -> String {
+    let Ok(known) = stream.peer_cred() else { return "an unknown process".to_owned() };
+    let process = known.pid().map_or_else(|| "a process".to_owned(), |pid| format!("process {pid}"));
+    format!("{process} of user {}", known.uid())
 }
 
 /// Why a command has no answer.
@@ -148,6 +244,18 @@ pub(crate) async fn ask(
     request: &ControlRequest,
     limit: Duration,
 ) -> Result<ControlAnswer, ControlError> {
+    Ok(ask_stream(directory, request, limit).await?.0)
+}
+
+/// As [`ask`]. Returns the connection, too: bytes may follow the answer.
+///
+/// # Errors
+/// As [`ask`].
+pub(crate) async fn ask_stream(
+    directory: &Path,
+    request: &ControlRequest,
+    limit: Duration,
+) -> Result<(ControlAnswer, UnixStream), ControlError> {
     let no_node = |error| ControlError::NoNode { directory: directory.to_owned(), error };
     let mut stream = UnixStream::connect(directory.join(SOCKET)).await.map_err(no_node)?;
     let exchange = async {
@@ -156,7 +264,7 @@ pub(crate) async fn ask(
     };
     match timeout(limit, exchange).await.unwrap_or(Err(LineError::Silent(limit)))? {
         ControlAnswer::Failed { error } => Err(ControlError::Failed(error)),
-        answer => Ok(answer),
+        answer => Ok((answer, stream)),
     }
 }
 
@@ -171,15 +279,21 @@ pub(crate) async fn ask_status(directory: &Path, limit: Duration) -> Result<Node
     }
 }
 
+/// Longest handover, with all of its waits.
+pub(crate) const SWITCH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Commands that are carried out at the same time.
 const CONNECTIONS_MAX: usize = 16;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest wait of a write into a stream.
+const WRITE_TIMEOUT: Duration = Duration::from_millis(100);
 const REQUEST_BYTES_MAX: usize = 4096;
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::FileTypeExt as _;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Instant;
 
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -199,6 +313,85 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn second_backup_is_refused_while_a_reader_takes_nothing() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let server = ControlServer::bind(&directory.path().join(SOCKET)).expect("a socket");
+        let (backups, is_over) = (Arc::<Backups>::default(), Arc::<AtomicBool>::default());
+        let (of_server, of_source) = (Arc::clone(&backups), Arc::clone(&is_over));
+        // Writes until it is told that its patience is over.
+        let source = Source::new(move |out| {
+            loop {
+                match out.write(&[0; 4096]) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock && of_source.load(Ordering::Acquire) => {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                    Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+                    _ => {}
+                }
+            }
+        });
+        let serve = async move {
+            let handle = move |_| {
+                let source = source.clone();
+                async { ControlAnswer::Stream { source } }
+            };
+            server.serve(of_server, handle).await;
+        };
+        let served = tokio::spawn(serve);
+        let ask = || ask_stream(directory.path(), &ControlRequest::Backup, PATIENCE);
+        let (_, _stuck) = ask().await.expect("a stream");
+        let refused = ask().await.expect_err("one at a time").to_string();
+        let by = format!("another backup is under way: process {} of user ", std::process::id());
+        assert!(refused.starts_with(&by), "{refused}");
+        is_over.store(true, Ordering::Release);
+        let end = Instant::now() + PATIENCE;
+        while backups.counts().all(|count| count != ("stalled", 1)) {
+            assert!(Instant::now() < end, "it has not ended");
+            sleep(Duration::from_millis(1)).await;
+        }
+        assert!(ask().await.is_ok(), "another one begins");
+        served.abort();
+    }
+
+    #[tokio::test]
+    async fn backup_that_the_node_cannot_give_has_failed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let server = ControlServer::bind(&directory.path().join(SOCKET)).expect("a socket");
+        let (backups, has_left) = (Arc::<Backups>::default(), Arc::new(Semaphore::new(0)));
+        let (of_server, of_handle) = (Arc::clone(&backups), Arc::clone(&has_left));
+        let served = tokio::spawn(async move {
+            let handle = move |_| {
+                let has_left = Arc::clone(&of_handle);
+                async move {
+                    drop(has_left.acquire().await);
+                    ControlAnswer::Failed { error: "no copy".to_owned() }
+                }
+            };
+            server.serve(of_server, handle).await;
+        });
+        let wait_for_failed = async |count| {
+            let end = Instant::now() + PATIENCE;
+            while backups.counts().all(|counted| counted != ("failed", count)) {
+                assert!(Instant::now() < end, "{:?}", backups.counts().collect::<Vec<_>>());
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        // A reader that leaves before the answer.
+        let mut stream = UnixStream::connect(directory.path().join(SOCKET)).await.expect("the socket is open");
+        lines::write(&mut stream, &ControlRequest::Backup).await.expect("it reads");
+        while backups.begin("another".to_owned()).is_ok() {
+            tokio::task::yield_now().await;
+        }
+        drop(stream);
+        has_left.add_permits(1);
+        wait_for_failed(1).await;
+        let error = ask(directory.path(), &ControlRequest::Backup, PATIENCE).await.expect_err("no copy");
+        assert_eq!(error.to_string(), "no copy");
+        wait_for_failed(2).await;
+        served.abort();
+    }
+
+    #[tokio::test]
     async fn commands_are_answered_over_a_private_socket() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join(SOCKET);
@@ -208,7 +401,7 @@ mod tests {
         let file = path.metadata().expect("the socket");
         assert!(file.file_type().is_socket());
         assert_eq!(file.permissions().mode() & 0o777, 0o600);
-        let served = tokio::spawn(async move { server.serve(handle).await });
+        let served = tokio::spawn(async move { server.serve(Arc::default(), handle).await });
         assert_eq!(ask_status(directory.path(), PATIENCE).await.expect("a status").node, "a");
         let promoted = ask(directory.path(), &ControlRequest::Promote { accept_loss: true }, PATIENCE).await;
         assert_eq!(promoted.expect("done"), ControlAnswer::Done { message: "leads".to_owned() });

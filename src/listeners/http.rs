@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use tenbin_broker::Config;
 use tenbin_broker::config::Listener;
-use tenbin_broker::gateways::{Entrance, GatewayValue, Gateways, OpenGateway};
+use tenbin_broker::gateways::{BoxedStream, Entrance, GatewayValue, Gateways, OpenGateway};
 use tenbin_http_ingest::{Server, Settings, Upstream};
 
 use super::{Opened, address_of};
 
 /// Opens servers for a broker.
 #[derive(Debug, Clone)]
-pub(crate) struct HttpListeners(Arc<Shared>);
+pub(crate) struct HttpListeners(Arc<SharedHttp>);
 
 #[derive(Debug)]
-struct Shared {
+struct SharedHttp {
     settings: Settings,
     open: Opened<Server>,
 }
@@ -36,7 +36,7 @@ impl HttpListeners {
             loopback_per_address_maximum,
             ..Settings::default()
         };
-        Self(Arc::new(Shared { settings, open: Opened::none() }))
+        Self(Arc::new(SharedHttp { settings, open: Opened::none() }))
     }
 
     /// Addresses of the open servers.
@@ -72,5 +72,9 @@ impl Gateways for HttpListeners {
 impl OpenGateway for Open {
     fn address(&self) -> SocketAddr {
         self.0.address()
+    }
+
+    fn serve_relayed(&self, stream: BoxedStream, peer: SocketAddr) {
+        self.0.serve(stream, peer);
     }
 }

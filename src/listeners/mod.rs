@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tenbin_broker::Config;
 use tenbin_broker::config::{ListenAddress, Listener, Transport};
 use tenbin_broker::gateways::{Entrance, GatewayValue, Gateways, OpenGateway};
+use tenbin_sn_gateway::StateCopy;
 
 pub(crate) use http::HttpListeners;
 pub(crate) use sn::{SnListeners, overlap};
@@ -21,9 +22,10 @@ pub(crate) struct AllListeners {
 }
 
 impl AllListeners {
-    /// No listener is open yet. HTTP has at most `threads`, and the bounds of `config`.
-    pub(crate) fn new(config: &Config, threads: usize) -> Self {
-        Self { sn: SnListeners::new(&config.store.directory), http: HttpListeners::new(config, threads) }
+    /// No listener is open yet. HTTP has at most `threads`, and the bounds of `config`. `copy` learns what gateways of
+    /// MQTT-SN write to the data directory.
+    pub(crate) fn new(config: &Config, threads: usize, copy: Option<Arc<dyn StateCopy>>) -> Self {
+        Self { sn: SnListeners::new(&config.store.directory, copy), http: HttpListeners::new(config, threads) }
     }
 
     /// Errors in the settings of such listeners.

@@ -1,25 +1,33 @@
 //! Listeners of `tenbin broker` for MQTT-SN: a gateway in the same process, with streams in memory.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tenbin_broker::config::{ListenAddress, Listener, Transport};
-use tenbin_broker::gateways::{Entrance, GatewayValue, Gateways, OpenGateway, ProvenIdentity};
+use tenbin_broker::gateways::{BoxedStream, Entrance, GatewayValue, Gateways, OpenGateway, ProvenIdentity};
 use tenbin_sn_gateway::config::Listener as SnListener;
-use tenbin_sn_gateway::{Config, Gateway, Identity, Stats, Upstream};
+use tenbin_sn_gateway::{Config, Gateway, Identity, StateCopy, Stats, Upstream};
 
 use super::{Opened, address_of, name_of};
 
 /// Opens gateways for a broker.
 #[derive(Debug, Clone)]
-pub(crate) struct SnListeners(Arc<Shared>);
+pub(crate) struct SnListeners(Arc<SharedSn>);
 
-#[derive(Debug)]
-struct Shared {
+struct SharedSn {
     /// Directory for topic ids and Wills; empty = they end with the broker.
     state: PathBuf,
+    /// Learns of each write there.
+    copy: Option<Arc<dyn StateCopy>>,
     open: Opened<Gateway>,
+}
+
+impl fmt::Debug for SharedSn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SnListeners").field("state", &self.state).finish_non_exhaustive()
+    }
 }
 
 /// An open gateway.
@@ -28,9 +36,9 @@ struct Open(Arc<Gateway>);
 
 impl SnListeners {
     /// No gateway is open yet. `data` is the broker's data directory; empty = it has none.
-    pub(super) fn new(data: &Path) -> Self {
+    pub(super) fn new(data: &Path, copy: Option<Arc<dyn StateCopy>>) -> Self {
         let state = if data.as_os_str().is_empty() { PathBuf::new() } else { data.join("sn") };
-        Self(Arc::new(Shared { state, open: Opened::none() }))
+        Self(Arc::new(SharedSn { state, copy, open: Opened::none() }))
     }
 
     /// UDP addresses of the open gateways.
@@ -63,8 +71,8 @@ impl Gateways for SnListeners {
         let upstream = Upstream::memory(move |stream, client| {
             entrance.serve(stream, client.address, client.identity.as_deref().map(identity));
         });
-        let gateway = Gateway::start(self.configuration(listener)?, upstream).map_err(|error| error.to_string())?;
-        Ok(Box::new(Open(self.0.open.add(gateway))))
+        let gateway = Gateway::start_copied(self.configuration(listener)?, upstream, self.0.copy.clone());
+        Ok(Box::new(Open(self.0.open.add(gateway.map_err(|error| error.to_string())?))))
     }
 
     fn values(&self) -> Vec<GatewayValue> {
@@ -115,5 +123,9 @@ impl OpenGateway for Open {
 
     fn reload(&self) {
         self.0.reload_keys();
+    }
+
+    fn serve_relayed(&self, stream: BoxedStream, _: SocketAddr) {
+        self.0.serve_relay(stream);
     }
 }

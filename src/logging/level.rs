@@ -11,12 +11,12 @@ use tracing::{Event, Level};
 
 /// Level of all lines, and of the lines about one client.
 pub(crate) struct LogLevel {
-    state: Mutex<State>,
+    state: Mutex<LevelState>,
     /// Lets events of this level and more severe ones in.
     let_in: OnceLock<Box<dyn Fn(Level) + Send + Sync>>,
 }
 
-struct State {
+struct LevelState {
     /// Level by the arguments, to which a change for a time returns.
     given: Level,
     all: Level,
@@ -30,7 +30,7 @@ struct State {
 
 impl LogLevel {
     pub(super) fn new(given: Level) -> Self {
-        let state = State { given, all: given, client: None, back: None, changes: 0 };
+        let state = LevelState { given, all: given, client: None, back: None, changes: 0 };
         Self { state: Mutex::new(state), let_in: OnceLock::new() }
     }
 
@@ -65,7 +65,7 @@ impl LogLevel {
     }
 
     /// Returns the number of the change.
-    fn change(&self, change: impl FnOnce(&mut State)) -> u64 {
+    fn change(&self, change: impl FnOnce(&mut LevelState)) -> u64 {
         let (level, number) = {
             let mut state = self.state();
             change(&mut state);
@@ -87,7 +87,7 @@ impl LogLevel {
         level <= state.all || level <= *of_client && is_about(event, client)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LevelState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

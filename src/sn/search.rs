@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use clap::Args;
+use tenbin_kit::cli;
 use tenbin_sn_client::{Search, search};
 use tokio::net::lookup_host;
 
@@ -42,7 +43,7 @@ pub(super) async fn run(arguments: &SearchArgs) -> Result<(), SnError> {
     if found.is_empty() {
         return Err(SnError::NotFound(target, wait));
     }
-    let mut out = io::stdout().lock();
+    let mut out = cli::out();
     for gateway in found {
         writeln!(out, "{} id {}", gateway.address, gateway.id)?;
     }

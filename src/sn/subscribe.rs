@@ -1,8 +1,9 @@
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
 use clap::Args;
+use tenbin_kit::cli;
 use tenbin_sn_client::{Client, ClientError, ClientErrorKind, ClientEvent, Events, Message, QoS};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
@@ -76,7 +77,7 @@ async fn print(arguments: &SubscribeArgs, mut events: Events) -> Result<(), SnEr
                 write(&message, arguments.verbose)?;
                 left = left.map(|left| left - 1);
             }
-            Some(ClientEvent::Disconnected(failure)) => writeln!(io::stderr(), "tenbin: connection lost: {failure}")?,
+            Some(ClientEvent::Disconnected(failure)) => cli::say("tenbin", &format_args!("connection lost: {failure}")),
             Some(ClientEvent::Connected { .. }) => {}
             Some(ClientEvent::SubscriptionLost { filter, code }) => {
                 return Err(SnError::SubscriptionLost(filter, code));
@@ -88,8 +89,16 @@ async fn print(arguments: &SubscribeArgs, mut events: Events) -> Result<(), SnEr
     Ok(())
 }
 
+/// Prints a message. A program or a file gets the payload as it is.
 fn write(message: &Message, is_verbose: bool) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+    if io::stdout().is_terminal() {
+        write_to(&mut cli::out(), message, is_verbose)
+    } else {
+        write_to(&mut io::stdout().lock(), message, is_verbose)
+    }
+}
+
+fn write_to(out: &mut dyn Write, message: &Message, is_verbose: bool) -> io::Result<()> {
     if is_verbose {
         write!(out, "{} ", message.topic)?;
     }

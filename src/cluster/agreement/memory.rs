@@ -65,7 +65,7 @@ mod tests {
     async fn lost_answer_hides_a_swap_that_happened() {
         let memory = Memory::default();
         let engine = Agreement::Memory(memory.clone());
-        let record = |epoch| StoredRecord { epoch, leader: "a".to_owned(), follower: None, joiner: None, nonce: epoch };
+        let record = |epoch| StoredRecord { epoch, leader: "a".to_owned(), nonce: epoch, ..StoredRecord::default() };
         assert_eq!(engine.read().await, Read::Absent);
         assert_eq!(engine.swap(0, &record(1)).await, Swapped::Done);
         assert_eq!(engine.swap(0, &record(1)).await, Swapped::Refused);

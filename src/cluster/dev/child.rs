@@ -8,6 +8,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use tenbin_kit::printable::printable;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
@@ -116,7 +117,7 @@ async fn print_lines(name: String, stream: impl AsyncRead + Unpin) {
 /// Prints a line behind the name of its program.
 pub(super) fn print(name: &str, line: &str) {
     // Fails if nothing reads standard output.
-    let _ = writeln!(io::stdout(), "{name:<7} | {line}");
+    let _ = writeln!(io::stdout(), "{name:<7} | {}", printable(line));
 }
 
 fn text_of(status: ExitStatus) -> String {

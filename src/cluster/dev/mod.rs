@@ -167,7 +167,8 @@ impl Cluster {
 
 /// Waits until the server has answered.
 async fn answers(endpoint: &str) -> Result<(), String> {
-    let etcd = Etcd::new(&[endpoint.to_owned()], "dev", Duration::from_secs(1)).map_err(|error| error.to_string())?;
+    let etcd =
+        Etcd::new(&[endpoint.to_owned()], None, "dev", Duration::from_secs(1)).map_err(|error| error.to_string())?;
     let until = Instant::now() + ENGINE_WITHIN;
     loop {
         match etcd.read().await {

@@ -90,8 +90,13 @@ async fn program_that_fails_at_once_is_an_error() {
 
 #[test]
 fn leader_is_shown_with_the_command_that_kills_it() {
-    let record =
-        StoredRecord { epoch: 3, leader: "a".to_owned(), follower: Some("b".to_owned()), joiner: None, nonce: 1 };
+    let record = StoredRecord {
+        epoch: 3,
+        leader: "a".to_owned(),
+        follower: Some("b".to_owned()),
+        nonce: 1,
+        ..StoredRecord::default()
+    };
     let status = NodeStatus { node: "a".to_owned(), role: Role::Leader, record: Some(record), ..NodeStatus::default() };
     assert_eq!(leader(&status, 7).as_deref(), Some("a leads in epoch 3; b follows, and takes over after: kill -9 7"));
     assert_eq!(leader(&NodeStatus { role: Role::Follower, ..status }, 7), None);

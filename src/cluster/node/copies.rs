@@ -1,15 +1,15 @@
 //! Copies: connections of the mirror at the leader, and the copy at a joiner.
 
-use std::net::TcpStream as BlockingStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tenbin_cluster::Node;
-use tenbin_store::mirror::{Copy, CopyEvent, JoinId, Mirror};
-use tokio::net::TcpStream;
+use tenbin_store::mirror::{self, Copy, CopyEvent, JoinId, Mirror};
 
-use super::super::link::{self, Hello, HelloAnswer, HelloKind, Welcome};
+use super::super::link::secure::NodeTls;
+use super::super::link::stream::NodeStream;
+use super::super::link::{self, Hello, HelloAnswer, HelloKind, Readable, Welcome};
 use super::{Event, Events};
 
 /// The leader's side: connections that wait for their copy, and the copy.
@@ -19,6 +19,7 @@ pub(super) struct LeaderCopies {
     waiting: Vec<Waiting>,
     /// The joiner that is accepted, and its session.
     accepted: Option<(Node, u64)>,
+    accepted_at: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -26,7 +27,7 @@ struct Waiting {
     node: Node,
     session: u64,
     is_log: bool,
-    stream: TcpStream,
+    stream: NodeStream,
     since: Instant,
 }
 
@@ -34,6 +35,7 @@ impl LeaderCopies {
     /// Accepts the connections of this node's copy, once.
     pub(super) fn accept(&mut self, node: Node, session: u64) {
         self.accepted = Some((node, session));
+        self.accepted_at = Some(Instant::now());
     }
 
     /// Refuses everything: the node does not lead any more.
@@ -46,8 +48,14 @@ impl LeaderCopies {
         self.accepted.take_if(|(_, accepted)| *accepted == session);
     }
 
+    /// The session whose joiner has not come in time, once.
+    pub(super) fn late(&mut self) -> Option<u64> {
+        let is_late = self.accepted_at.is_some_and(|at| at.elapsed() > COMES_WITHIN);
+        self.accepted.take_if(|_| is_late).map(|(_, session)| session)
+    }
+
     /// Adds a connection of the mirror.
-    pub(super) fn add(&mut self, node: Node, hello: &Hello, stream: TcpStream) {
+    pub(super) fn add(&mut self, node: Node, hello: &Hello, stream: NodeStream) {
         let is_log = hello.kind == HelloKind::Log;
         let now = Instant::now();
         self.waiting.retain(|waiting| {
@@ -57,7 +65,7 @@ impl LeaderCopies {
         self.waiting.push(Waiting { node, session: hello.epoch, is_log, stream, since: now });
     }
 
-    /// Takes both connections of the accepted copy, if they have come.
+    /// Takes both connections of the accepted copy, if both are there.
     pub(super) fn take(&mut self) -> Option<Pair> {
         let (node, session) = self.accepted?;
         let is_of = |waiting: &Waiting| (waiting.node, waiting.session) == (node, session);
@@ -79,8 +87,8 @@ impl LeaderCopies {
 #[derive(Debug)]
 pub(super) struct Pair {
     pub(super) session: u64,
-    log: TcpStream,
-    state: TcpStream,
+    log: NodeStream,
+    state: NodeStream,
 }
 
 impl Pair {
@@ -92,13 +100,13 @@ impl Pair {
             link::lines::write(stream, &answer).await.map_err(|error| error.to_string())?;
         }
         let (log, state) = (blocking(log)?, blocking(state)?);
-        mirror.join(JoinId(session), Box::new(log), Box::new(state), rate).map_err(|error| error.to_string())
+        mirror.join(JoinId(session), log, state, rate).map_err(|error| error.to_string())
     }
 }
 
 /// Opens both connections of a copy, and begins it.
 pub(super) async fn begin(
-    address: String,
+    (address, tls): (String, Option<Arc<NodeTls>>),
     hello: impl Fn(HelloKind) -> Hello,
     directory: PathBuf,
     sync: tenbin_store::Sync,
@@ -106,26 +114,28 @@ pub(super) async fn begin(
     events: Events,
 ) -> Result<Copy, String> {
     let dial = async |kind: HelloKind| {
-        let (stream, _) =
-            link::dial(&address, &hello(kind), ACCEPT_TIMEOUT).await.map_err(|error| error.to_string())?;
-        Ok::<TcpStream, String>(stream)
+        let dialled = link::dial(&address, tls.as_deref(), &hello(kind), ACCEPT_TIMEOUT).await;
+        let (stream, welcome) = dialled.map_err(|error| error.to_string())?;
+        // Nothing has changed in the directory.
+        Readable::OWN.unreadable(&welcome.formats).map_or(Ok(stream), Err)
     };
-    // The leader answers both once both have come.
+    // The leader answers once it has both connections.
     let (log, state) = tokio::try_join!(dial(HelloKind::Log), dial(HelloKind::State))?;
     let (log, state) = (blocking(log)?, blocking(state)?);
     let begun = tokio::task::spawn_blocking(move || {
-        let on_event = move |event: CopyEvent| events.send(Event::CopyEnded { session, event });
-        Copy::begin(&directory, sync, Box::new(log), Box::new(state), on_event).map_err(|error| error.to_string())
+        let on_event = move |event: CopyEvent| events.send(Event::CopySaid { session, event });
+        Copy::begin(&directory, sync, log, state, on_event).map_err(|error| error.to_string())
     });
     begun.await.map_err(|error| error.to_string())?
 }
 
 /// A stream for a thread that blocks.
-fn blocking(stream: TcpStream) -> Result<BlockingStream, String> {
-    let blocking = stream.into_std().and_then(|stream| stream.set_nonblocking(false).map(|()| stream));
-    blocking.map_err(|error| error.to_string())
+fn blocking(stream: NodeStream) -> Result<Box<dyn mirror::Stream>, String> {
+    stream.into_blocking().map_err(|error| error.to_string())
 }
 
+/// How long a joiner takes to begin its copy. A node whose disk fails never does.
+const COMES_WITHIN: Duration = Duration::from_secs(10);
 /// How long a connection waits for the leader to accept its copy.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(6);

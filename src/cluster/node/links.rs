@@ -3,16 +3,18 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tenbin_cluster::{LinkEnd, Node, StoredRecord};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{sleep, timeout};
+use tokio::time::{interval, sleep, timeout};
 
 use super::super::link::lines::{LineError, LinkReader};
-use super::super::link::{self, DialError, FromLeader, FromStandby, Hello, HelloAnswer, HelloKind, PROTOCOL, Welcome};
+use super::super::link::secure::NodeTls;
+use super::super::link::stream::NodeStream;
+use super::super::link::{self, DialError, Formats, FromLeader, FromStandby, Hello, HelloAnswer, HelloKind, Welcome};
 use super::{Event, Events};
 
 /// The task that an event of a link is from. Events of a replaced link are ignored.
@@ -24,6 +26,8 @@ pub(super) struct LinkId(u64);
 pub(super) struct LeaderLinks {
     open: HashMap<Node, LeaderEnd>,
     last: u64,
+    /// The last turn of the node's loop.
+    turned: Option<Instant>,
     /// Tasks that send a farewell.
     farewells: JoinSet<()>,
 }
@@ -33,6 +37,12 @@ struct LeaderEnd {
     id: LinkId,
     lines: mpsc::Sender<FromLeader>,
     task: AbortOnDrop,
+    /// Its process and its directory, as its hello tells.
+    process: u64,
+    directory: u64,
+    host: String,
+    /// When it has sent something last.
+    heard: Instant,
 }
 
 /// A task that ends when this is dropped.
@@ -45,7 +55,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// What a standby has sent, or how its link has ended.
+/// A message of a standby, or the end of its link.
 #[derive(Debug)]
 pub(super) enum FromLink {
     Message(FromStandby),
@@ -54,7 +64,8 @@ pub(super) enum FromLink {
 
 impl LeaderLinks {
     /// Serves the link of a node. It replaces an older link of the same node.
-    pub(super) fn open(&mut self, node: Node, stream: TcpStream, welcome: Welcome, events: &Events) {
+    pub(super) fn open(&mut self, node: Node, hello: &Hello, stream: NodeStream, welcome: Welcome, events: &Events) {
+        let host = stream.host();
         self.last += 1;
         let id = LinkId(self.last);
         let (lines, mut queued) = mpsc::channel(LINES_MAX);
@@ -88,11 +99,38 @@ impl LeaderLinks {
             let reason = served.await.err().map_or_else(|| "farewell".to_owned(), |error: LineError| error.to_string());
             events.pass(Event::FromStandby { node, id, message: FromLink::Ended(reason) }).await;
         });
-        self.open.insert(node, LeaderEnd { id, lines, task: AbortOnDrop(task.abort_handle()) });
+        let (task, heard) = (AbortOnDrop(task.abort_handle()), Instant::now());
+        let Hello { process, directory, .. } = *hello;
+        self.open.insert(node, LeaderEnd { id, lines, task, process, directory, host, heard });
     }
 
-    pub(super) fn is_present(&self, node: Node, id: LinkId) -> bool {
-        self.open.get(&node).is_some_and(|link| link.id == id)
+    /// Notes that a link's node has sent something. False: the link was replaced.
+    pub(super) fn hears(&mut self, node: Node, id: LinkId) -> bool {
+        let link = self.open.get_mut(&node).filter(|link| link.id == id);
+        link.map(|link| link.heard = Instant::now()).is_some()
+    }
+
+    /// Notes a turn of the node's loop. After a pause of the loop no link counts as silent: what its node has sent waits.
+    pub(super) fn turns(&mut self, now: Instant) {
+        let before = self.turned.replace(now);
+        if before.is_some_and(|before| now.saturating_duration_since(before) > PAUSE_MAX) {
+            self.open.values_mut().for_each(|link| link.heard = now);
+        }
+    }
+
+    /// Host of another process with the name of this hello's node, which has the link and keeps it. `has_role`: the record
+    /// names the hello's directory.
+    pub(super) fn namesake_of(&self, node: Node, hello: &Hello, has_role: bool, now: Instant) -> Option<&str> {
+        let holder = self.open.get(&node)?;
+        let are_told = hello.process != 0 && holder.process != 0;
+        let replaces = if hello.directory == holder.directory {
+            // A restarted process: the one before has ended. It may come before the end of the old link.
+            hello.is_first || hello.kind != HelloKind::Link
+        } else {
+            has_role
+        };
+        let is_kept = !replaces && now.saturating_duration_since(holder.heard) < SILENT_AFTER;
+        (are_told && hello.process != holder.process && is_kept).then_some(&holder.host[..])
     }
 
     pub(super) fn contains(&self, node: Node) -> bool {
@@ -137,42 +175,73 @@ pub(super) struct StandbyLinkTask {
     _task: AbortOnDrop,
 }
 
-/// What the leader has sent, or what has happened to the link.
+/// A message of the leader, or a change of the link.
 #[derive(Debug)]
 pub(super) enum FromLeaderLink {
-    Up,
+    /// The link is open. The leader writes these formats, and has told the URL of its admin HTTP.
+    Up(Formats, Option<String>),
     Message(FromLeader),
+    /// The open link has ended.
     Down(LinkEnd, String),
+    /// The link could not be opened.
+    Failed {
+        end: LinkEnd,
+        reason: String,
+        /// See [`DialError::is_lasting`].
+        is_lasting: bool,
+        /// Another process with this node's name has the link.
+        is_namesake: bool,
+    },
     /// The node does not lead. It knows this record.
     Refused(Option<StoredRecord>),
 }
 
-/// What a node says of itself, at each attempt to open a link.
+/// The hello of a node, at each attempt to open a link.
 pub(super) type MakeHello = Arc<dyn Fn() -> Hello + Send + Sync>;
 
 impl StandbyLinkTask {
     /// Keeps a link to `leader` at `address`: opens it, and again when it ends.
-    pub(super) fn start(number: u64, leader: Node, address: String, hello: MakeHello, events: &Events) -> Self {
+    pub(super) fn start(
+        number: u64,
+        leader: Node,
+        (address, tls): (String, Option<Arc<NodeTls>>),
+        hello: MakeHello,
+        events: &Events,
+    ) -> Self {
         let id = LinkId(number);
         let (answers, mut queued) = mpsc::channel::<FromStandby>(LINES_MAX);
         let events = events.clone();
         let task = tokio::spawn(async move {
             let told = Told { leader, id, events };
+            let mut pause = DIAL_AGAIN_AFTER;
             loop {
-                match link::dial(&address, &hello(), DIAL_TIMEOUT).await {
-                    Ok((stream, _)) => {
+                match link::dial(&address, tls.as_deref(), &hello(), DIAL_TIMEOUT).await {
+                    Ok((stream, welcome)) => {
                         while queued.try_recv().is_ok() {} // of the last link
-                        told.tell(FromLeaderLink::Up).await;
+                        pause = DIAL_AGAIN_AFTER;
+                        told.tell(FromLeaderLink::Up(welcome.formats, welcome.admin)).await;
                         let (end, reason) = follow(stream, &mut queued, &told).await;
                         told.tell(FromLeaderLink::Down(end, reason)).await;
                     }
-                    Err(DialError::Refused { record, reason, .. }) => {
-                        told.tell(FromLeaderLink::Refused(record.map(|record| *record))).await;
-                        told.tell(FromLeaderLink::Down(LinkEnd::Broken, reason)).await;
+                    Err(error) => {
+                        let (end, is_lasting) = (end_of(&error), error.is_lasting());
+                        let reason = error.to_string();
+                        let mut is_namesake = false;
+                        if let DialError::Refused { record, namesake, .. } = error {
+                            is_namesake = namesake;
+                            told.tell(FromLeaderLink::Refused(record.map(|record| *record))).await;
+                        }
+                        told.tell(FromLeaderLink::Failed { end, reason, is_lasting, is_namesake }).await;
+                        pause = if is_namesake {
+                            DIAL_PAUSE_MAX
+                        } else if is_lasting {
+                            (pause * 2).min(DIAL_PAUSE_MAX)
+                        } else {
+                            DIAL_AGAIN_AFTER
+                        };
                     }
-                    Err(error) => told.tell(FromLeaderLink::Down(end_of(&error), error.to_string())).await,
                 }
-                sleep(DIAL_AGAIN_AFTER).await;
+                sleep(pause).await;
             }
         });
         Self { id, answers, _task: AbortOnDrop(task.abort_handle()) }
@@ -197,10 +266,15 @@ impl Told {
     }
 }
 
-async fn follow(stream: TcpStream, answers: &mut mpsc::Receiver<FromStandby>, told: &Told) -> (LinkEnd, String) {
+async fn follow(stream: NodeStream, answers: &mut mpsc::Receiver<FromStandby>, told: &Told) -> (LinkEnd, String) {
     let (mut reader, mut writer): (LinkReader<_, FromLeader>, _) = link::open(stream);
+    let mut next_here = interval(HERE_EVERY);
     loop {
         let error: LineError = tokio::select! {
+            _ = next_here.tick() => match writer.send(&FromStandby::Here).await {
+                Ok(()) => continue,
+                Err(error) => error.into(),
+            },
             message = reader.next() => match message {
                 Ok(FromLeader::Farewell) => return (LinkEnd::Farewell, "farewell".to_owned()),
                 Ok(message) => {
@@ -235,20 +309,15 @@ pub(super) async fn probe(address: &str) -> Option<LinkEnd> {
     }
 }
 
-/// First line of a connection to another node.
-pub(super) fn hello(cluster: &str, node: &str, kind: HelloKind, epoch: u64, may_take_over: bool) -> Hello {
-    Hello {
-        protocol: PROTOCOL,
-        cluster: cluster.to_owned(),
-        node: node.to_owned(),
-        kind,
-        epoch,
-        may_take_over,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-    }
-}
-
 const LINES_MAX: usize = 64;
+/// Time between two lines that tell the leader of this process. A spare answers no beacon.
+const HERE_EVERY: Duration = Duration::from_secs(1);
+/// Silence of a linked process after which another one of its name takes its place.
+const SILENT_AFTER: Duration = Duration::from_secs(3);
+/// Longest time between two turns of a node's loop that goes on.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 const DIAL_TIMEOUT: Duration = Duration::from_millis(500);
 const DIAL_AGAIN_AFTER: Duration = Duration::from_millis(20);
+/// Longest pause, after refusals that are likely to last: each attempt takes processor time at both nodes.
+const DIAL_PAUSE_MAX: Duration = Duration::from_secs(1);
 const FAREWELL_TIMEOUT: Duration = Duration::from_millis(500);

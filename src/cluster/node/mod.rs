@@ -8,116 +8,57 @@
 //!
 //! The node has a thread: its beacons and answers must not wait for clients.
 
+mod admin;
+mod checks;
 mod copies;
+mod disk;
+mod events;
 mod links;
+mod look;
 mod mark;
+mod moves;
+mod namesakes;
+mod operators;
 mod peers;
 mod perform;
 mod report;
+mod sealing;
 mod serving;
+mod words;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
 use tenbin_broker::config::{self, Config};
-use tenbin_broker::{Broker, Lease, OpenSockets};
+use tenbin_broker::{Broker, Lease, NodeAdmin, OpenSockets};
 use tenbin_cluster::{
-    Action, Agreement, Hello as NodeHello, Input, LinkEnd, Machine, Names, Node as NodeNumber, Record, Settings,
+    Action, Agreement, Hello as NodeHello, Input, Machine, Names, Node as NodeNumber, Record, Role, Settings,
     StoredRecord, Timing,
 };
-use tenbin_store::mirror::{self, Copy, CopyEvent};
+use tenbin_store::mirror::{Copy, CopyReader};
 use tenbin_store::state::State;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
 
-use super::agreement::{Agreement as Engine, Etcd, Read, Swapped};
-use super::control::{self, ControlAnswer, ControlRequest, ControlServer};
-use super::link::listen::{Accepted, ClusterPort};
+use super::agreement::Agreement as Engine;
+use super::control::{self, ControlAnswer, ControlServer};
+use super::link::listen::ClusterPort;
+use super::link::secure::NodeTls;
 use super::relay::Relay;
 use copies::LeaderCopies;
-use links::{FromLeaderLink, FromLink, LeaderLinks, LinkId, StandbyLinkTask};
+use events::{Event, Events};
+use links::{LeaderLinks, StandbyLinkTask};
+use look::Confirmed;
 use mark::NodeDirectory;
-pub(crate) use serving::MakeBuilder;
+pub(crate) use mark::{check_directory, leave_cluster};
+use serving::MakeBuilder;
 use serving::Serving;
-
-/// Something that happened to a node.
-#[derive(Debug)]
-enum Event {
-    Accepted(Accepted),
-    FromStandby {
-        node: NodeNumber,
-        id: LinkId,
-        message: FromLink,
-    },
-    FromLeader {
-        leader: NodeNumber,
-        id: LinkId,
-        message: FromLeaderLink,
-    },
-    Probed {
-        node: NodeNumber,
-        end: LinkEnd,
-    },
-    Read(Read),
-    Swapped(Swapped),
-    /// The record that another node knows.
-    PeerRecord(StoredRecord),
-    MarkDone {
-        input: Input,
-        result: Result<(), String>,
-    },
-    CopyBegun {
-        session: u64,
-        copy: Result<Copy, String>,
-    },
-    CopyEnded {
-        session: u64,
-        event: CopyEvent,
-    },
-    NotJoined {
-        session: u64,
-        error: String,
-    },
-    Mirror(mirror::Event),
-    BrokerStarted(Result<Arc<Broker>, String>),
-    BrokerClosed,
-    Command(ControlRequest, oneshot::Sender<ControlAnswer>),
-    Stop,
-}
-
-/// Sends events to the node. They are lost once the node has ended.
-#[derive(Debug, Clone)]
-struct Events(mpsc::Sender<Event>);
-
-impl Events {
-    /// Sends an event of this node. Each action causes one at most, so that there is room.
-    ///
-    /// A node that is so far behind lost its lease long ago. It must not lose an event, so its process ends.
-    fn send(&self, event: Event) {
-        if let Err(mpsc::error::TrySendError::Full(event)) = self.0.try_send(event) {
-            tracing::error!(?event, "ending the process: the node does not keep up with its events");
-            std::process::abort();
-        }
-    }
-
-    /// Sends an event that another party causes, or drops it if the node is behind.
-    fn offer(&self, event: Event) {
-        let _ = self.0.try_send(event);
-    }
-
-    /// Sends an event of another node, once there is room.
-    async fn pass(&self, event: Event) {
-        let _ = self.0.send(event).await;
-    }
-}
-
-/// Events that wait for the node.
-const EVENTS_MAX: usize = 4096;
+pub(crate) use serving::{MakeBroker, state_copy};
 
 /// A running node.
 #[derive(Debug)]
@@ -125,6 +66,7 @@ pub(crate) struct RunningNode {
     events: Events,
     broker: Arc<Mutex<Weak<Broker>>>,
     addresses: Vec<SocketAddr>,
+    admin_url: Option<String>,
     ended: oneshot::Receiver<()>,
 }
 
@@ -139,12 +81,17 @@ impl RunningNode {
         &self.addresses
     }
 
+    /// Address of its admin HTTP; `None` = it has none.
+    pub(crate) fn admin_url(&self) -> Option<&str> {
+        self.admin_url.as_deref()
+    }
+
     /// Waits for the end of the node: after [`Self::stop`], or when its thread has panicked.
     pub(crate) async fn ended(&mut self) {
         let _ = (&mut self.ended).await;
     }
 
-    /// Asks the node to end. A leader ends its broker; its follower takes over at once.
+    /// Asks the node to end. A leader lets its follower take over first; at the second call it ends at once.
     pub(crate) fn stop(&self) {
         self.events.send(Event::Stop);
     }
@@ -155,8 +102,7 @@ impl RunningNode {
 /// # Errors
 /// The data directory, an address or the thread cannot be had. The text names it.
 pub(crate) async fn start(config: Config, make: MakeBuilder, runtime: Handle) -> Result<RunningNode, String> {
-    let (sender, received) = mpsc::channel(EVENTS_MAX);
-    let events = Events(sender);
+    let (events, received) = Events::channel();
     let broker = Arc::<Mutex<Weak<Broker>>>::default();
     let (has_begun, begun) = oneshot::channel();
     let (has_ended, ended) = oneshot::channel();
@@ -171,7 +117,8 @@ pub(crate) async fn start(config: Config, make: MakeBuilder, runtime: Handle) ->
             match Node::begin(config, make, runtime, of_node, current).await {
                 Ok((node, port, control)) => {
                     let addresses = node.sockets.as_ref().map(OpenSockets::addresses).unwrap_or_default();
-                    let _ = has_begun.send(Ok(addresses));
+                    let admin = node.admin.as_ref().map(|admin| admin.url());
+                    let _ = has_begun.send(Ok((addresses, admin)));
                     node.run(received, port, control).await;
                 }
                 Err(error) => drop(has_begun.send(Err(error))),
@@ -184,7 +131,7 @@ pub(crate) async fn start(config: Config, make: MakeBuilder, runtime: Handle) ->
     let thread = thread::Builder::new().name("tenbin-node".to_owned()).spawn(work);
     thread.map_err(|error| format!("cannot start the thread of the node: {error}"))?;
     match begun.await {
-        Ok(begun) => begun.map(|addresses| RunningNode { events, broker, addresses, ended }),
+        Ok(begun) => begun.map(|(addresses, admin_url)| RunningNode { events, broker, addresses, admin_url, ended }),
         Err(_) => Err("the node has panicked".to_owned()),
     }
 }
@@ -199,8 +146,11 @@ struct Node {
     last_input: Duration,
     directory: Arc<NodeDirectory>,
     boot_id: String,
-    /// The directory has a store and no mark: a standalone broker's, which no copy may replace.
+    namesakes: namesakes::Namesakes,
+    /// The directory has a store that no mark calls a copy: a standalone broker's, which no copy may replace.
     is_foreign: bool,
+    /// `None` = nodes connect without TLS.
+    tls: Option<Arc<NodeTls>>,
     /// `None` with manual agreement.
     engine: Option<Engine>,
     make: MakeBuilder,
@@ -215,15 +165,31 @@ struct Node {
     hello: Arc<Mutex<NodeHello>>,
     copies: LeaderCopies,
     copy: CopyTask,
+    sealing: sealing::Sealing,
     serving: Option<Serving>,
     sockets: Option<OpenSockets>,
-    /// Ports of the listeners.
-    ports: Vec<u16>,
+    /// Listeners of this node: see [`OpenSockets::ports`].
+    ports: Vec<(Arc<str>, Arc<str>, u16)>,
+    /// Ports of other nodes for clients, by the names of listeners in headers of relayed clients.
+    peer_ports: HashMap<NodeNumber, BTreeMap<String, u16>>,
+    /// The follower that the broker knows; `None`: it has not been told.
+    moves_to: Option<Option<NodeNumber>>,
     relay: Option<Relay>,
     leader_address: watch::Sender<Option<String>>,
+    /// The copy at this node while it follows: the relay reads messages from it.
+    complete_copy: watch::Sender<Option<Arc<CopyReader>>>,
     /// When the copy has confirmed something last, and how much.
     confirmed: Option<Confirmed>,
     promotions: Vec<oneshot::Sender<ControlAnswer>>,
+    switches: Vec<oneshot::Sender<ControlAnswer>>,
+    /// The process is to end.
+    is_stopping: bool,
+    /// No handover for the disk's sake before.
+    next_handover: Duration,
+    /// When the copy is compared next; `None` = there is none.
+    next_check: Option<Duration>,
+    /// `None` = admin HTTP is off.
+    admin: Option<Arc<NodeAdmin>>,
     report: report::Report,
 }
 
@@ -242,14 +208,6 @@ enum CopyTask {
     },
 }
 
-/// Confirmations of the copy that a leader waits for.
-#[derive(Debug, Clone, Copy)]
-struct Confirmed {
-    session: u64,
-    numbers: [u64; 2],
-    at: Duration,
-}
-
 impl Node {
     async fn begin(
         config: Config,
@@ -265,9 +223,17 @@ impl Node {
             .map_err(|error| format!("cluster: nodes: {error}"))?;
         let own = names.number(&own_node.name).map_err(|error| error.to_string())?;
         let boot_id = mark::boot_id().map_err(|error| format!("cannot read the boot id: {error}"))?;
-        let mark = directory.read_mark()?.map(|mark| mark.mark(&cluster.name, &own_node.name, &boot_id, &mut names));
-        let mark = mark.transpose().map_err(|error| format!("{}: {error}", directory.path().display()))?;
-        let is_foreign = mark.is_none() && !State::is_blank(directory.path()).map_err(|error| error.to_string())?;
+        let node = (&cluster.name[..], &own_node.name[..]);
+        let mark = directory.read_mark()?;
+        let mark = mark.map(|mark| mark::of_node(&mark, directory.path(), node, &boot_id, &mut names)).transpose()?;
+        let namesakes = namesakes::Namesakes::in_directory(&directory, mark.map(|mark| mark.record.directory_of(own)))?;
+        let has_copy = mark.is_some_and(|mark| mark.record.role_of(own) != Role::Spare);
+        let is_foreign = !has_copy && !State::is_blank(directory.path()).map_err(|error| error.to_string())?;
+        let tls = NodeTls::load(cluster)?;
+        if let Some(error) = tls.as_ref().and_then(|tls| tls.refusal(Duration::ZERO)) {
+            // It may be renewed soon, or the clock is wrong: clients are served in the meantime.
+            tracing::error!(error, "nodes with the same `ca` refuse this node's certificate");
+        }
         let port = TcpListener::bind(cluster.listen).await;
         let port = port.map_err(|error| format!("cluster: cannot listen on {}: {error}", cluster.listen))?;
         let sockets = OpenSockets::open(&config).await.map_err(|error| error.to_string())?;
@@ -278,21 +244,16 @@ impl Node {
             }
             _ => Agreement::Engine,
         };
-        let engine = match agreement {
-            Agreement::Engine => {
-                let endpoints: Vec<String> = cluster.etcd.iter().map(|url| url.expose().to_owned()).collect();
-                let etcd = Etcd::new(&endpoints, &cluster.name, ENGINE_DEADLINE);
-                Some(Engine::Etcd(etcd.map_err(|error| format!("cluster: etcd: {error}"))?))
-            }
-            Agreement::Manual { .. } => None,
-        };
+        let engine = Engine::open(cluster)?;
         let settings = Settings {
             is_sync_always: config.store.sync() == tenbin_store::Sync::Always,
             copies_minimum: cluster.copies_minimum(),
             timing: Timing::new(cluster.lease(), cluster.dead_after(), cluster.replace_after()),
-            ..Settings::new(own, agreement, nonce())
+            directory: namesakes.directory,
+            ..Settings::new(own, agreement, namesakes.process)
         };
         let machine = Machine::new(settings, mark, Lease::now());
+        let admin = admin::start(&config, &events)?;
         let control = ControlServer::bind(&directory.path().join(control::SOCKET));
         let control = control.inspect_err(|error| {
             tracing::warn!(%error, "cannot open the socket for `tenbin cluster status` and `promote`");
@@ -306,7 +267,9 @@ impl Node {
             last_input: Lease::now(),
             directory: Arc::new(directory),
             boot_id,
+            namesakes,
             is_foreign,
+            tls,
             engine,
             make,
             runtime,
@@ -317,23 +280,38 @@ impl Node {
             last_link: 0,
             copies: LeaderCopies::default(),
             copy: CopyTask::None,
+            sealing: sealing::Sealing::default(),
             serving: None,
-            ports: sockets.addresses().iter().map(SocketAddr::port).collect(),
+            ports: sockets.ports(),
+            peer_ports: HashMap::new(),
+            moves_to: None,
             sockets: Some(sockets),
             relay: None,
             leader_address: watch::Sender::new(None),
+            complete_copy: watch::Sender::new(None),
             confirmed: None,
             promotions: Vec::new(),
-            report: report::Report::default(),
+            switches: Vec::new(),
+            is_stopping: false,
+            next_handover: Duration::ZERO,
+            next_check: None,
+            admin,
+            report: report::Report::begin(),
         };
         node.start_relay();
+        node.look_for_namesake();
         Ok((node, port, control.ok()))
     }
 
     /// Runs until the machine has stopped.
     async fn run(mut self, mut events: mpsc::Receiver<Event>, port: TcpListener, control: Option<ControlServer>) {
         let cluster = &self.config.cluster;
-        let rules = ClusterPort { cluster: cluster.name.clone(), plain_from: cluster.plain_from().to_vec() };
+        let rules = ClusterPort {
+            cluster: cluster.name.clone(),
+            plain_from: cluster.plain_from().to_vec(),
+            refusals: Arc::clone(&self.report.refusals),
+            tls: self.tls.clone(),
+        };
         let sender = self.events.clone();
         let accepting = tokio::spawn(rules.serve(port, move |accepted| sender.offer(Event::Accepted(accepted))));
         let _accepting = links::AbortOnDrop(accepting.abort_handle());
@@ -359,21 +337,22 @@ impl Node {
             relay.stop().await;
         }
         self.links.farewells_said().await;
+        self.sealing.finish().await;
     }
 
     fn serve_commands(&self, control: ControlServer) -> tokio::task::JoinHandle<()> {
-        let events = self.events.clone();
+        let (events, backups) = (self.events.clone(), Arc::clone(&self.report.backups));
         tokio::spawn(async move {
             let handle = move |request| {
                 let (answer, answered) = oneshot::channel();
                 events.offer(Event::Command(request, answer));
                 async { answered.await.unwrap_or(ControlAnswer::Failed { error: "the node has ended".to_owned() }) }
             };
-            control.serve(handle).await;
+            control.serve(backups, handle).await;
         })
     }
 
-    /// Passes an input to the machine, and does what it says. True: the node has stopped.
+    /// Passes an input to the machine, and performs its actions. True: the node has stopped.
     async fn input(&mut self, input: Input) -> bool {
         let (mut inputs, mut actions) = (VecDeque::from([input]), Vec::new());
         let mut is_stopped = false;
@@ -382,6 +361,8 @@ impl Node {
             self.machine.handle(self.last_input, input, &mut actions);
             *self.hello.lock().unwrap_or_else(PoisonError::into_inner) = self.machine.hello();
             self.follow_leader();
+            self.show_copy();
+            self.show_follower();
             for action in actions.drain(..) {
                 is_stopped |= action == Action::Stopped;
                 inputs.extend(self.perform(action).await);
@@ -423,62 +404,17 @@ impl Node {
         let _there = self.runtime.enter();
         match sockets.acceptors() {
             Ok(acceptors) => {
-                self.relay = Some(Relay::start(acceptors, self.leader_address.subscribe(), &self.runtime));
+                let (leader, copy) = (self.leader_address.subscribe(), self.complete_copy.subscribe());
+                let (tls, of_gateways) = (self.tls.clone(), OpenSockets::of_gateways(&self.config));
+                self.relay = Some(Relay::start(acceptors, of_gateways, leader, copy, tls, &self.runtime));
             }
             Err(error) => tracing::error!(%error, "cannot accept clients for the leader"),
         }
     }
-
-    /// What is to be looked at from time to time. True: the node has stopped.
-    async fn look(&mut self) -> bool {
-        if self.serving.is_none() && self.relay.is_none() {
-            if self.sockets.is_none() {
-                match OpenSockets::open(&self.config).await {
-                    Ok(sockets) => self.sockets = Some(sockets),
-                    // The broker's sockets close when its last connection ends.
-                    Err(error) => self.report.not_listening(&error.to_string()),
-                }
-            }
-            self.start_relay();
-        }
-        match self.stuck_copy() {
-            Some(session) => {
-                tracing::warn!(session, "the copy confirms nothing, although its node answers");
-                self.input(Input::CopyFailed { session }).await
-            }
-            None => false,
-        }
-    }
-
-    /// The session of a copy that owes confirmations and gives none.
-    fn stuck_copy(&mut self) -> Option<u64> {
-        let confirmed = self.confirmed.as_mut()?;
-        let stats = self.serving.as_ref()?.mirror.stats();
-        let now = Lease::now();
-        let numbers = [stats.log_confirmed, stats.state_confirmed];
-        let is_behind = stats.log_behind > 0 && numbers[0] == confirmed.numbers[0]
-            || stats.state_behind > 0 && numbers[1] == confirmed.numbers[1];
-        if !is_behind {
-            (confirmed.numbers, confirmed.at) = (numbers, now);
-        }
-        let is_stuck = now.saturating_sub(confirmed.at) > STUCK_AFTER;
-        // Once: the machine knows it then.
-        self.confirmed.take_if(|_| is_stuck).map(|confirmed| confirmed.session)
-    }
-}
-
-/// A number that no other process of the cluster has.
-fn nonce() -> u64 {
-    use std::hash::{BuildHasher as _, RandomState};
-    RandomState::new().hash_one((SystemTime::now(), std::process::id()))
 }
 
 fn clock_ms() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64)
 }
 
-/// Longest answer of the engine.
-const ENGINE_DEADLINE: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Silence of a copy's disk after which the leader goes on without it.
-const STUCK_AFTER: Duration = Duration::from_secs(2);

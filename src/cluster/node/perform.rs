@@ -1,15 +1,17 @@
 //! Events become inputs, and actions are performed.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 use tenbin_broker::Lease;
-use tenbin_cluster::{Action, Hello as NodeHello, Input, Notice, Record, Step, StoredMark, Swapped};
-use tenbin_store::mirror::{self, JoinId, Mirror};
+use tenbin_cluster::{Action, Input, Notice, PromotionRefused, Record, Step, Swapped};
+use tenbin_store::mirror::{self, Full, JoinId, Mirror};
 
 use super::super::agreement;
 use super::super::control::{ControlAnswer, ControlRequest};
-use super::super::link::listen::Accepted;
-use super::super::link::{self, FromLeader, FromStandby, HelloKind};
+use super::super::link::listen::{Accepted, Refusal};
+use super::super::link::{self, FromLeader, FromStandby, Hello, HelloKind};
 use super::links::{self, StandbyLinkTask};
 use super::serving::Serving;
 use super::{CopyTask, Event, Node, NodeNumber, clock_ms, copies};
@@ -17,17 +19,19 @@ use super::{CopyTask, Event, Node, NodeNumber, clock_ms, copies};
 impl Node {
     /// Handles an event. True: the node has stopped.
     pub(super) async fn event(&mut self, event: Event) -> bool {
+        self.links.turns(Instant::now());
         let input = match event {
             Event::Accepted(Accepted::Relayed(stream)) => {
                 // Without a broker the stream closes, and the client connects again.
-                if let Some(broker) = self.serving.as_ref().and_then(Serving::broker) {
-                    broker.serve_relayed(stream);
+                match self.serving.as_ref().and_then(Serving::broker) {
+                    Some(broker) => broker.serve_relayed(stream),
+                    None => self.report.refusals.count(Refusal::NotLeading),
                 }
                 None
             }
             Event::Accepted(Accepted::Node(hello, stream)) => self.hello_of(hello, stream),
             Event::FromStandby { node, id, message } => {
-                if !self.links.is_present(node, id) {
+                if !self.links.hears(node, id) {
                     return false;
                 }
                 self.standby_said(node, message)
@@ -45,10 +49,15 @@ impl Node {
                 agreement::Swapped::Refused => Swapped::Refused,
                 agreement::Swapped::Unknown(error) => {
                     tracing::warn!(%error, "the outcome of a change of the record is unknown");
+                    self.report.counts.agreement_errors += 1;
                     Swapped::Unknown
                 }
             })),
-            Event::PeerRecord(record) => self.record_of(&record).map(Input::PeerRecord),
+            Event::Asked { node, record } => {
+                self.report.asked(&node, record.as_ref().err());
+                record.ok().flatten().and_then(|record| self.record_of(&record)).map(Input::PeerRecord)
+            }
+            Event::MarkAgain(record) => self.perform(Action::WriteMark(record)).await,
             Event::MarkDone { input, result } => match result {
                 Ok(()) => Some(input),
                 Err(error) => {
@@ -57,32 +66,67 @@ impl Node {
                 }
             },
             Event::CopyBegun { session, copy } => self.copy_begun(session, copy),
-            Event::CopyEnded { session, event } => {
-                tracing::warn!(session, ?event, "the copy has ended");
-                Some(Input::CopyBroken { session })
-            }
+            Event::CopySaid { session, event } => self.copy_said(session, event),
             Event::NotJoined { session, error } => {
                 tracing::warn!(session, %error, "the copy of a joiner cannot begin");
                 Some(Input::CopyFailed { session })
             }
-            Event::Mirror(event) => Some(mirror_event(event)),
+            Event::Mirror(mirror::Event::Damaged(damage)) => {
+                self.leader_is_damaged(&damage);
+                None
+            }
+            Event::Mirror(mirror::Event::CaughtUp(JoinId(session))) => Some(Input::CaughtUp { session }),
+            Event::Mirror(mirror::Event::Confirmed(JoinId(session))) => Some(Input::Confirmed { session }),
+            Event::Mirror(mirror::Event::Lost(JoinId(session), reason)) => {
+                tracing::warn!(session, reason, "the copy at another node has ended");
+                Some(Input::CopyFailed { session })
+            }
             Event::BrokerStarted(started) => Some(self.broker_started(started)),
+            Event::Sealed => return self.goes_on(None).await,
+            Event::SetAside { result, then } => return self.was_set_aside(result, then).await,
             Event::BrokerClosed => {
                 self.serving = None;
                 Some(Input::BrokerClosed)
             }
             Event::Command(request, answer) => match request {
+                // With an engine a follower takes over by itself. A promotion beside a leader that lives would end its copy.
+                ControlRequest::Promote { .. } if self.engine.is_some() && self.report.is_linked() => {
+                    let error = self.refusal(PromotionRefused::LeaderLives);
+                    let _ = answer.send(ControlAnswer::Failed { error });
+                    None
+                }
                 ControlRequest::Promote { accept_loss } => {
                     self.promotions.push(answer);
                     Some(Input::Promote { accept_loss })
                 }
+                ControlRequest::Switch { to } => self.switch(to, true, answer),
                 ControlRequest::Status => {
                     let _ = answer.send(ControlAnswer::Status { status: Box::new(self.status()) });
                     None
                 }
+                ControlRequest::Backup => {
+                    let _ = answer.send(self.backup());
+                    None
+                }
+                ControlRequest::Adopt { .. } | ControlRequest::Force { .. } => {
+                    self.ask_others(request, answer);
+                    None
+                }
                 ControlRequest::Unknown => None,
             },
-            Event::Stop => Some(Input::Stop),
+            Event::Namesake(address) => {
+                self.namesakes.answers_at = Some(address);
+                Some(Input::NamesakeFound)
+            }
+            Event::OthersAsked { request, others, answer } => self.others_asked(&request, &others, answer),
+            Event::Stop => {
+                self.is_stopping = true;
+                Some(Input::Stop)
+            }
+            Event::View(answer) => {
+                let _ = answer.send(self.view());
+                None
+            }
         };
         match input {
             Some(input) => self.input(input).await,
@@ -92,7 +136,8 @@ impl Node {
 
     fn copy_begun(&mut self, session: u64, copy: Result<mirror::Copy, String>) -> Option<Input> {
         if !matches!(self.copy, CopyTask::Beginning { session: begun, .. } if begun == session) {
-            // The node has sealed it. Dropping it frees the directory.
+            // The node has sealed it.
+            copy.into_iter().for_each(|copy| self.end_copy(copy));
             return None;
         }
         match copy {
@@ -114,9 +159,10 @@ impl Node {
             (Ok(broker), Some(serving)) => {
                 *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&broker);
                 if serving.started(broker) {
+                    self.moves_to = None;
                     return Input::BrokerOpened;
                 }
-                serving.close(None, &self.runtime, &self.events);
+                serving.close(BTreeMap::new(), &self.runtime, &self.events);
                 Input::Tick
             }
             (Ok(_), None) => Input::Tick,
@@ -133,38 +179,16 @@ impl Node {
 
     /// Performs an action. Returns the inputs that follow at once.
     pub(super) async fn perform(&mut self, action: Action) -> Option<Input> {
-        match action {
+        match self.sealing.now(action)? {
             Action::Read => self.read(),
             Action::Swap { expected, record } => self.swap(expected, &record),
-            Action::WriteMark(record) => {
-                let mark = StoredMark {
-                    cluster: self.config.cluster.name.clone(),
-                    node: self.names.name(self.own).to_owned(),
-                    record: self.stored(&record),
-                    boot_id: self.boot_id.clone(),
-                };
-                // Again and again: the machine waits for its mark.
-                self.on_disk(Input::MarkWritten, move |directory| {
-                    while let Err(error) = directory.write_mark(&mark) {
-                        tracing::error!(%error, directory = %directory.path().display(), "cannot write the node's mark");
-                        std::thread::sleep(MARK_AGAIN_AFTER);
-                    }
-                    Ok(())
-                });
-            }
+            Action::WriteMark(record) => self.write_mark(record),
             Action::SyncDisk => self.on_disk(Input::Synced, |directory| directory.sync_all()),
-            Action::SetAside => self.is_foreign = !self.set_aside(false).await,
+            Action::SetAside => self.set_aside(None),
             Action::Connect { leader } => self.connect(leader),
             Action::Disconnect => self.link = None,
-            Action::StartCopy { leader, session } => {
-                // A store that cannot be moved is not replaced either.
-                if self.is_foreign && !self.set_aside(true).await {
-                    return Some(Input::CopyBroken { session });
-                }
-                self.is_foreign = false;
-                self.start_copy(leader, session);
-            }
-            Action::Seal => self.seal().await,
+            Action::StartCopy { leader, session } => self.start_copy(leader, session),
+            Action::Seal => self.seal(),
             Action::AnswerBeacon { number, is_marked } => {
                 if let Some(link) = &self.link {
                     link.answer(FromStandby::Answer { number, is_marked, clock_ms: clock_ms() });
@@ -172,10 +196,12 @@ impl Node {
             }
             Action::OpenBroker => return self.open_broker().await,
             Action::Serve => {
+                // Its mark is written. Before, the store may be one that another node's record knows nothing of.
+                self.is_foreign = false;
                 if let Some(serving) = &mut self.serving {
                     serving.serve();
                 }
-                self.report.serves();
+                self.tell_begin();
                 let message = format!("{} leads", self.names.name(self.own));
                 self.answer_promotions(&ControlAnswer::Done { message });
             }
@@ -183,17 +209,15 @@ impl Node {
                 if self.machine.status(Lease::now()).step == Step::Fenced {
                     tracing::warn!("ending all clients: this node reaches neither its follower nor the engine");
                 }
-                let other = self.machine.record().and_then(|record| record.follower);
-                let reference = other.and_then(|node| self.server_reference(node));
+                let servers = self.other_servers();
                 if let Some(serving) = &self.serving {
-                    serving.fence(reference);
+                    serving.fence(servers);
                 }
             }
             Action::StopBroker => self.stop_broker(),
             Action::SetLease { until } => {
-                if let Some(serving) = &mut self.serving {
-                    serving.set_lease(until);
-                }
+                let pause = self.serving.as_mut().and_then(|serving| serving.set_lease(until));
+                pause.into_iter().for_each(|time| self.report.paused(time));
             }
             Action::Hold => self.with_mirror(Mirror::hold),
             Action::Unhold => self.with_mirror(Mirror::unhold),
@@ -209,13 +233,25 @@ impl Node {
             }
             Action::SendBeacon { number, record } => {
                 let record = self.stored(&record);
-                self.links.send(&FromLeader::Beacon { number, record, clock_ms: clock_ms() });
+                let takes_clients = self.no_clients(&self.machine.status(self.last_input)).is_none();
+                self.links.send(&FromLeader::Beacon { number, record, clock_ms: clock_ms(), takes_clients });
+            }
+            Action::SendHandover { record } => {
+                let record = self.stored(&record);
+                self.links.send(&FromLeader::Handover { record });
             }
             Action::Farewell => self.links.say_farewell(),
             Action::Promotion(Ok(())) | Action::Stopped => {}
             Action::Promotion(Err(refused)) => {
                 let error = self.refusal(refused);
                 self.answer_promotions(&ControlAnswer::Failed { error });
+            }
+            Action::Switched(switched) => {
+                let answer = match switched {
+                    Ok(()) => ControlAnswer::Done { message: format!("{} leads", self.leader_name()) },
+                    Err(refused) => ControlAnswer::Failed { error: self.switch_refusal(refused) },
+                };
+                self.answer_switches(&answer);
             }
             Action::Notice(notice) => self.notice(notice),
         }
@@ -235,20 +271,31 @@ impl Node {
         }
     }
 
-    fn read(&self) {
+    fn answer_switches(&mut self, answer: &ControlAnswer) {
+        for waiting in self.switches.drain(..) {
+            let _ = waiting.send(answer.clone());
+        }
+    }
+
+    fn leader_name(&self) -> &str {
+        self.machine.record().map_or("no node", |record| self.names.name(record.leader))
+    }
+
+    fn read(&mut self) {
+        self.look_for_namesake();
         let events = self.events.clone();
         if let Some(engine) = self.engine.clone() {
             tokio::spawn(async move { events.send(Event::Read(engine.read().await)) });
             return;
         }
         for node in self.config.cluster.nodes.iter().filter(|node| node.name != self.names.name(self.own)) {
-            let (address, events) = (node.address.clone(), events.clone());
+            let (node, address) = (node.name.clone(), node.address.clone());
+            let (tls, events) = (self.tls.clone(), events.clone());
             tokio::spawn(async move {
-                let status = link::ask_status(&address, STATUS_TIMEOUT).await.ok();
-                let record = status.and_then(|mut status| serde_json::from_value(status["record"].take()).ok());
-                if let Some(record) = record {
-                    events.send(Event::PeerRecord(record));
-                }
+                let asked = link::ask_status(&address, tls.as_deref(), STATUS_TIMEOUT).await;
+                let record = asked.map_err(|error| error.to_string());
+                let record = record.map(|mut status| serde_json::from_value(status["record"].take()).ok());
+                events.send(Event::Asked { node, record });
             });
         }
     }
@@ -259,64 +306,37 @@ impl Node {
         tokio::spawn(async move { events.send(Event::Swapped(engine.swap(expected, &record).await)) });
     }
 
-    /// Does work on the directory in a thread, and tells its end as `input`.
-    fn on_disk(&self, input: Input, work: impl FnOnce(&super::NodeDirectory) -> std::io::Result<()> + Send + 'static) {
-        let (directory, events) = (Arc::clone(&self.directory), self.events.clone());
-        tokio::task::spawn_blocking(move || {
-            let result = work(&directory).map_err(|error| error.to_string());
-            events.send(Event::MarkDone { input, result });
-        });
-    }
-
-    /// Moves the store aside. The mark stays if the node has just written it for its copy.
-    async fn set_aside(&mut self, keeps_mark: bool) -> bool {
-        let epoch = self.machine.record().map_or(0, |record| record.epoch);
-        let directory = Arc::clone(&self.directory);
-        match tokio::task::spawn_blocking(move || directory.set_aside(epoch, keeps_mark)).await {
-            Ok(Ok(aside)) => {
-                tracing::warn!(directory = %aside.display(), "set the old store aside: it may have messages that no other node has");
-                self.report.set_aside(aside);
-                true
-            }
-            Ok(Err(error)) => {
-                tracing::error!(%error, directory = %self.directory.path().display(), "cannot set the old store aside");
-                false
-            }
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
-        }
-    }
-
     fn connect(&mut self, leader: NodeNumber) {
-        let (name, cluster) = (self.names.name(self.own).to_owned(), self.config.cluster.name.clone());
-        let hello = Arc::clone(&self.hello);
+        let identity = self.identity();
+        let (hello, ports) = (Arc::clone(&self.hello), self.ports_by_name());
         let make = move || {
-            let NodeHello { epoch, may_take_over, .. } = *hello.lock().unwrap_or_else(PoisonError::into_inner);
-            links::hello(&cluster, &name, HelloKind::Link, epoch, may_take_over)
+            let own = *hello.lock().unwrap_or_else(PoisonError::into_inner);
+            let made = Hello { kind: HelloKind::Link, epoch: own.epoch, ..identity.clone() };
+            let may_take_over = own.may_take_over;
+            Hello { ports: ports.clone(), may_join: own.may_join, is_first: own.is_first, may_take_over, ..made }
         };
+        self.report.connects();
         self.last_link += 1;
-        let address = self.address(leader);
+        let address = (self.address(leader), self.tls.clone());
         self.link = Some(StandbyLinkTask::start(self.last_link, leader, address, Arc::new(make), &self.events));
     }
 
+    /// Hello of this process, without what its purpose needs.
+    fn identity(&self) -> Hello {
+        let own = link::question(HelloKind::Unknown, &self.config.cluster.name, self.names.name(self.own), None);
+        Hello { directory: self.namesakes.directory, process: self.namesakes.process, ..own }
+    }
+
     fn start_copy(&mut self, leader: NodeNumber, session: u64) {
-        let (name, cluster) = (self.names.name(self.own).to_owned(), self.config.cluster.name.clone());
-        let hello = move |kind| links::hello(&cluster, &name, kind, session, true);
-        let (address, directory) = (self.address(leader), self.directory.path().to_owned());
+        let identity = self.identity();
+        let hello = move |kind| Hello { kind, epoch: session, ..identity.clone() };
+        let (address, directory) = ((self.address(leader), self.tls.clone()), self.directory.path().to_owned());
         let (sync, events) = (self.config.store.sync(), self.events.clone());
         let task = tokio::spawn(async move {
             let copy = copies::begin(address, hello, directory, sync, session, events.clone()).await;
             events.send(Event::CopyBegun { session, copy });
         });
         self.copy = CopyTask::Beginning { session, _task: links::AbortOnDrop(task.abort_handle()) };
-    }
-
-    async fn seal(&mut self) {
-        if let CopyTask::Present { copy, session } = std::mem::replace(&mut self.copy, CopyTask::None) {
-            tracing::info!(session, "sealing the copy");
-            if let Err(error) = tokio::task::spawn_blocking(move || copy.seal()).await {
-                std::panic::resume_unwind(error.into_panic());
-            }
-        }
     }
 
     async fn open_broker(&mut self) -> Option<Input> {
@@ -334,40 +354,45 @@ impl Node {
                 }
             },
         };
-        self.is_foreign = false;
-        self.report.opens();
+        self.report.opens(self.machine.record().map(|record| self.names.name(record.leader).to_owned()));
         self.copies.clear();
         let events = self.events.clone();
         let mirror = Mirror::new(move |event| events.send(Event::Mirror(event)));
-        self.serving = Some(Serving::start(&self.make, mirror, sockets, &self.runtime, &self.events));
+        self.serving =
+            Some(Serving::start(&self.make, mirror, sockets, self.admin.clone(), &self.runtime, &self.events));
         None
     }
 
     fn stop_broker(&mut self) {
         let error = "another node leads, or this one stops".to_owned();
-        self.answer_promotions(&ControlAnswer::Failed { error });
+        let failed = ControlAnswer::Failed { error };
+        self.answer_promotions(&failed);
+        self.answer_switches(&failed);
         self.copies.clear();
         self.confirmed = None;
-        let other = self.machine.leader().or_else(|| self.machine.record().and_then(|record| record.follower));
-        let reference = other.and_then(|node| self.server_reference(node));
-        if let Some(serving) = &mut self.serving {
-            serving.close(reference, &self.runtime, &self.events);
+        let servers = self.other_servers();
+        let Some(serving) = &mut self.serving else {
+            if self.sealing.opens_no_broker() {
+                self.events.send(Event::BrokerClosed);
+            }
+            return;
+        };
+        // Clients that connect from here on go to the new leader.
+        let sockets = serving.broker().filter(|_| !self.is_stopping).and_then(|broker| broker.open_sockets());
+        serving.close(servers, &self.runtime, &self.events);
+        if sockets.is_some() {
+            self.sockets = sockets;
+            self.start_relay();
         }
-    }
-
-    /// Where clients of this node find another one: its host, with the port of this node's first listener. Nodes of one
-    /// machine have other ports, so that there is no reference to them.
-    fn server_reference(&self, node: NodeNumber) -> Option<String> {
-        let cluster = &self.config.cluster;
-        let name = self.names.name(node);
-        let other = cluster.nodes.iter().find(|known| known.name == name)?;
-        let own = cluster.own()?;
-        let port = self.ports.first()?;
-        (other.host() != own.host()).then(|| format!("{}:{port}", other.host()))
     }
 
     fn require(&mut self, session: u64) -> Option<Input> {
         let Some(serving) = &self.serving else { return Some(Input::CopyFailed { session }) };
+        let is_handover = self.machine.status(Lease::now()).step == Step::HandingOver;
+        if !is_handover && serving.mirror.full_disk() == Some(Full::Copy) {
+            tracing::warn!(session, "not waiting for a copy whose disk is full");
+            return Some(Input::CopyFailed { session });
+        }
         if let Err(error) = serving.mirror.require(JoinId(session)) {
             tracing::error!(%error, "cannot wait for the copy");
             return Some(Input::CopyFailed { session });
@@ -377,26 +402,22 @@ impl Node {
 
     fn notice(&mut self, notice: Notice) {
         let text = self.words(notice);
+        self.report.note(&notice);
+        self.tell_copies(&notice);
         match notice {
-            Notice::Leads { .. } | Notice::CopyComplete { .. } | Notice::TakingOver { .. } | Notice::EngineBack => {
+            Notice::Leads { .. }
+            | Notice::CopyComplete { .. }
+            | Notice::TakingOver { .. }
+            | Notice::HandingOver { .. }
+            | Notice::EngineBack => {
                 tracing::info!("{text}");
             }
-            Notice::EngineAway | Notice::CopyLost { .. } | Notice::Deposed { .. } => tracing::warn!("{text}"),
+            Notice::EngineAway | Notice::CopyLost { .. } | Notice::Deposed { .. } | Notice::HandoverFailed => {
+                tracing::warn!("{text}");
+            }
             _ => tracing::error!("{text}"),
         }
     }
 }
 
-fn mirror_event(event: mirror::Event) -> Input {
-    match event {
-        mirror::Event::CaughtUp(JoinId(session)) => Input::CaughtUp { session },
-        mirror::Event::Confirmed(JoinId(session)) => Input::Confirmed { session },
-        mirror::Event::Lost(JoinId(session), reason) => {
-            tracing::warn!(session, reason, "the copy at another node has ended");
-            Input::CopyFailed { session }
-        }
-    }
-}
-
-const MARK_AGAIN_AFTER: std::time::Duration = std::time::Duration::from_secs(1);
 const STATUS_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(800);

@@ -10,8 +10,10 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+
+use super::super::link::stream::NodeStream;
 
 thread_local! {
     static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; BUFFER_BYTES].into_boxed_slice());
@@ -19,10 +21,12 @@ thread_local! {
 
 /// One way of a connection.
 #[derive(Debug, Default)]
-enum Way {
+pub(super) enum Way {
     /// All bytes that were read are written.
     #[default]
     Empty,
+    /// TLS holds written bytes back until its socket has room.
+    Unflushed,
     /// Bytes for a full socket, and the number of them that are written.
     Rest(Box<[u8]>, usize),
     /// The source has ended, and the target is not told yet.
@@ -34,7 +38,7 @@ enum Way {
 ///
 /// # Errors
 /// One of the sockets fails.
-pub(super) async fn both_ways(client: &mut TcpStream, leader: &mut TcpStream, copied: &AtomicU64) -> io::Result<()> {
+pub(super) async fn both_ways(client: &mut TcpStream, leader: &mut NodeStream, copied: &AtomicU64) -> io::Result<()> {
     let (mut up, mut down) = (Way::Empty, Way::Empty);
     poll_fn(|cx| {
         let up = up.poll(cx, client, leader, copied)?;
@@ -46,11 +50,11 @@ pub(super) async fn both_ways(client: &mut TcpStream, leader: &mut TcpStream, co
 
 impl Way {
     /// Copies until a socket has to be waited for, or the way has ended.
-    fn poll(
+    pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        from: &mut TcpStream,
-        to: &mut TcpStream,
+        from: &mut (impl AsyncRead + Unpin),
+        to: &mut (impl AsyncWrite + Unpin),
         copied: &AtomicU64,
     ) -> Poll<io::Result<()>> {
         loop {
@@ -65,8 +69,12 @@ impl Way {
                 Self::Rest(bytes, written) => {
                     *written += ready!(write(cx, to, &bytes[*written..]))?;
                     if *written == bytes.len() {
-                        *self = Self::Empty;
+                        *self = Self::Unflushed;
                     }
+                }
+                Self::Unflushed => {
+                    ready!(Pin::new(&mut *to).poll_flush(cx))?;
+                    *self = Self::Empty;
                 }
                 Self::Ending => {
                     // A target that has failed needs no end.
@@ -82,8 +90,8 @@ impl Way {
 /// Reads once and writes once. Returns the next state if it is another one.
 fn pass(
     cx: &mut Context<'_>,
-    from: &mut TcpStream,
-    to: &mut TcpStream,
+    from: &mut (impl AsyncRead + Unpin),
+    to: &mut (impl AsyncWrite + Unpin),
     buffer: &mut [u8],
     copied: &AtomicU64,
 ) -> Poll<io::Result<Option<Way>>> {
@@ -98,11 +106,14 @@ fn pass(
         Poll::Ready(written) => written?,
         Poll::Pending => 0,
     };
-    let rest = (written < bytes.len()).then(|| Way::Rest(bytes[written..].into(), 0));
-    Poll::Ready(Ok(rest))
+    if written < bytes.len() {
+        return Poll::Ready(Ok(Some(Way::Rest(bytes[written..].into(), 0))));
+    }
+    let is_flushed = Pin::new(to).poll_flush(cx)?.is_ready();
+    Poll::Ready(Ok((!is_flushed).then_some(Way::Unflushed)))
 }
 
-fn write(cx: &mut Context<'_>, to: &mut TcpStream, bytes: &[u8]) -> Poll<io::Result<usize>> {
+fn write(cx: &mut Context<'_>, to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> Poll<io::Result<usize>> {
     match ready!(Pin::new(to).poll_write(cx, bytes))? {
         0 => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
         written => Poll::Ready(Ok(written)),

@@ -4,7 +4,6 @@
 //! compare it, and `tenbin/NAME/record` has the record. Reads are linearizable: a server that has lost its majority answers
 //! with an error.
 
-mod endpoint;
 #[cfg(test)]
 mod tests;
 
@@ -13,14 +12,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use base64ct::{Base64, Encoding as _};
+use http_body_util::Full;
+use hyper::Request;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
+use super::endpoint::{CallError, Endpoint, EndpointError, EngineTls};
 use super::{Read, StoredRecord, Swapped};
-use endpoint::{CallError, Endpoint};
-
-pub(crate) use endpoint::EndpointError;
 
 /// A client of one or more etcd servers. Clones share its connections.
 #[derive(Debug, Clone)]
@@ -40,11 +39,17 @@ impl Etcd {
     /// A client for the record of the cluster `name`. It connects when it is used. `deadline` bounds each read and swap.
     ///
     /// # Errors
-    /// There is no endpoint, or an endpoint is no `http://HOST:PORT`.
-    pub(crate) fn new(endpoints: &[String], name: &str, deadline: Duration) -> Result<Self, EndpointError> {
-        let endpoints = endpoints.iter().map(|url| Endpoint::new(url).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
+    /// There is no endpoint, or an endpoint is no `http://HOST:PORT`, or `https://HOST:PORT` with `tls`.
+    pub(crate) fn new(
+        endpoints: &[String],
+        tls: Option<&EngineTls>,
+        name: &str,
+        deadline: Duration,
+    ) -> Result<Self, EndpointError> {
+        let endpoints = endpoints.iter().map(|url| Endpoint::new(url, tls).map(Arc::new));
+        let endpoints = endpoints.collect::<Result<Vec<_>, _>>()?;
         if endpoints.is_empty() {
-            return Err(EndpointError::none());
+            return Err(EndpointError::new("no endpoint is configured"));
         }
         Ok(Self(Arc::new(Inner { endpoints, first: AtomicUsize::new(0), deadline, prefix: format!("tenbin/{name}/") })))
     }
@@ -77,7 +82,7 @@ impl Etcd {
                 () = sleep_until(next_at), if waiting.len() > 0 => {
                     if let Some(index) = waiting.next() {
                         let (endpoint, range) = (Arc::clone(&self.0.endpoints[index]), range.clone());
-                        calls.spawn(async move { (index, endpoint.call("/v3/kv/range", range, until).await) });
+                        calls.spawn(async move { (index, call(&endpoint, "/v3/kv/range", range, until).await) });
                     }
                     next_at = Instant::now() + NEXT_AFTER;
                 }
@@ -99,7 +104,7 @@ impl Etcd {
         let mut errors = Vec::new();
         for index in self.order() {
             let endpoint = &self.0.endpoints[index];
-            match endpoint.call("/v3/kv/txn", transaction.clone(), until).await {
+            match call(endpoint, "/v3/kv/txn", transaction.clone(), until).await {
                 Ok(answer) => {
                     self.0.first.store(index, Ordering::Relaxed);
                     return if answer["succeeded"] == true { Swapped::Done } else { Swapped::Refused };
@@ -154,6 +159,18 @@ impl Etcd {
                 Err(error) => Read::Unreachable(format!("etcd: key {prefix}record cannot be read: {error}")),
             },
             _ => Read::Unreachable(format!("etcd: one of the keys {prefix}epoch and {prefix}record is missing")),
+        }
+    }
+}
+
+/// Posts `body`, and returns the answer, which is JSON of an etcd server.
+async fn call(endpoint: &Endpoint, path: &str, body: String, until: Instant) -> Result<Value, CallError> {
+    let request = Request::post(path).body(Full::from(body)).map_err(|error| CallError::NotSent(error.to_string()))?;
+    match endpoint.call(request, until).await? {
+        (status, answer) if status.is_success() && answer["header"].is_object() => Ok(answer),
+        (status, answer) => {
+            let reason = answer["error"].as_str().unwrap_or("the answer is not from etcd");
+            Err(CallError::Failed(format!("status {}: {reason:.200}", status.as_u16())))
         }
     }
 }

@@ -14,12 +14,20 @@ const DEADLINE: Duration = Duration::from_secs(1);
 
 fn record(epoch: u64, leader: &str) -> StoredRecord {
     let follower = Some("b".to_owned());
-    StoredRecord { epoch, leader: leader.to_owned(), follower, joiner: None, nonce: epoch << 40 | 7 }
+    StoredRecord {
+        epoch,
+        leader: leader.to_owned(),
+        follower,
+        joiner: None,
+        nonce: epoch << 40 | 7,
+        leader_directory: 1 << 63,
+        copy_directory: 0,
+    }
 }
 
 fn client(endpoints: &[&str]) -> Etcd {
     let endpoints: Vec<_> = endpoints.iter().map(|&endpoint| endpoint.to_owned()).collect();
-    Etcd::new(&endpoints, "test", DEADLINE).expect("valid endpoints")
+    Etcd::new(&endpoints, None, "test", DEADLINE).expect("valid endpoints")
 }
 
 /// Behaviour of a server at each request.
@@ -135,14 +143,14 @@ async fn strange_answers_are_no_records() {
 #[test]
 fn endpoints_are_http_urls_with_a_port() {
     for right in ["http://127.0.0.1:2379", "http://etcd-1:2379/", "http://[::1]:2379"] {
-        assert!(Etcd::new(&[right.to_owned()], "test", DEADLINE).is_ok(), "{right}");
+        assert!(Etcd::new(&[right.to_owned()], None, "test", DEADLINE).is_ok(), "{right}");
     }
     for wrong in
         ["", "127.0.0.1:2379", "http://host", "http://:1", "http://host:99999", "https://host:1", "http://h/p:1"]
     {
-        assert!(Etcd::new(&[wrong.to_owned()], "test", DEADLINE).is_err(), "{wrong}");
+        assert!(Etcd::new(&[wrong.to_owned()], None, "test", DEADLINE).is_err(), "{wrong}");
     }
-    assert!(Etcd::new(&[], "test", DEADLINE).is_err());
+    assert!(Etcd::new(&[], None, "test", DEADLINE).is_err());
 }
 
 const DONE: Fake = Fake::Answers("200 OK", "{\"header\":{},\"succeeded\":true}");

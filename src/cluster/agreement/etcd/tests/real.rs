@@ -59,7 +59,7 @@ impl Servers {
 
     fn client_within(&self, deadline: Duration) -> Etcd {
         let endpoints: Vec<_> = self.settings.iter().map(EtcdServer::endpoint).collect();
-        Etcd::new(&endpoints, "test", deadline).expect("valid endpoints")
+        Etcd::new(&endpoints, None, "test", deadline).expect("valid endpoints")
     }
 
     /// Waits until a read succeeds, and returns it.
@@ -98,7 +98,7 @@ async fn swaps_happen_from_the_expected_epoch_alone() {
         StoredRecord { nonce: u64::MAX, follower: None, joiner: Some("c \"ü\"".to_owned()), ..record(u64::MAX, "a") };
     assert_eq!(etcd.swap(2, &largest).await, Swapped::Done);
     assert_eq!(other.read().await, Read::Record(largest));
-    let elsewhere = Etcd::new(&[servers.settings[0].endpoint()], "test2", PATIENCE).expect("a valid endpoint");
+    let elsewhere = Etcd::new(&[servers.settings[0].endpoint()], None, "test2", PATIENCE).expect("a valid endpoint");
     assert_eq!(elsewhere.read().await, Read::Absent);
 }
 
