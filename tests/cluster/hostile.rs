@@ -89,7 +89,7 @@ fn half_open(address: SocketAddr, bytes: &[u8]) -> TcpStream {
 }
 
 /// Sends bytes, and reads until the node closes.
-fn send(address: SocketAddr, bytes: &[u8]) {
+pub(crate) fn send(address: SocketAddr, bytes: &[u8]) {
     let mut stream = open(address);
     // The node may close before it has read everything.
     let _ = stream.write_all(bytes);
@@ -101,7 +101,7 @@ fn send(address: SocketAddr, bytes: &[u8]) {
 }
 
 /// Says hello, and returns the answer.
-fn hello(address: SocketAddr, protocol: u32, cluster: &str, node: &str, kind: &str) -> Value {
+pub(crate) fn hello(address: SocketAddr, protocol: u32, cluster: &str, node: &str, kind: &str) -> Value {
     let mut stream = open(address);
     let hello = serde_json::json!({
         "protocol": protocol, "cluster": cluster, "node": node, "kind": kind, "epoch": 1, "version": "0",

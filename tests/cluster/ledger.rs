@@ -40,6 +40,8 @@ struct Book {
     /// All clients end at once.
     is_over: bool,
     pages: [Page; 2],
+    /// Longest time from a message's first PUBLISH to its acknowledgement.
+    longest_wait: Duration,
     faults: Vec<String>,
 }
 
@@ -113,7 +115,7 @@ impl Ledger {
         ledger
     }
 
-    /// Waits until so many further messages of each publisher were acknowledged.
+    /// Waits until `count` further messages of each publisher were acknowledged.
     pub(crate) fn wait_for_more(&self, count: u64) {
         // A message that is sent from here on has a larger number.
         let goals = self.shared.lock().pages.each_ref().map(|page| page.sent + count);
@@ -126,6 +128,11 @@ impl Ledger {
     /// Number of acknowledged messages of each publisher.
     pub(crate) fn acknowledged(&self) -> [usize; 2] {
         self.shared.lock().pages.each_ref().map(|page| page.acknowledged.len())
+    }
+
+    /// Longest wait for an acknowledgement since the last call.
+    pub(crate) fn longest_wait(&self) -> Duration {
+        self.shared.change(|book| std::mem::take(&mut book.longest_wait))
     }
 
     /// Number of messages that each publisher has sent.
@@ -263,6 +270,7 @@ struct Publisher {
 struct InFlight {
     id: PacketId,
     number: u64,
+    sent_at: Instant,
     /// PUBREC was received.
     is_received: bool,
 }
@@ -339,7 +347,12 @@ impl Publisher {
             book.pages[self.page].sent += 1;
             book.pages[self.page].sent
         });
-        let entry = InFlight { id: PacketId::new(self.last_id).expect("not 0"), number, is_received: false };
+        let entry = InFlight {
+            id: PacketId::new(self.last_id).expect("not 0"),
+            number,
+            sent_at: Instant::now(),
+            is_received: false,
+        };
         let message = self.message(&entry);
         self.in_flight.push_back(entry);
         send(client, &Packet::Publish(message));
@@ -356,7 +369,12 @@ impl Publisher {
             self.shared.change(|book| book.fault(format!("message {number} of {page} was answered by {reason:?}")));
         }
         if !matches!(packet, Packet::PubComp(_)) {
-            self.shared.change(|book| book.pages[page].acknowledged.insert(number));
+            let waited = self.in_flight[at].sent_at.elapsed();
+            self.shared.change(|book| {
+                if book.pages[page].acknowledged.insert(number) {
+                    book.longest_wait = book.longest_wait.max(waited);
+                }
+            });
         }
         if matches!(packet, Packet::PubRec(_)) {
             self.in_flight[at].is_received = true;
@@ -465,7 +483,7 @@ impl Subscriber {
 const WINDOW: usize = 16;
 /// Longest wait for an acknowledgement before the next message.
 const PACE: Duration = Duration::from_millis(2);
-const RECONNECT_AFTER: Duration = Duration::from_millis(20);
+const RECONNECT_AFTER: Duration = Duration::from_millis(5);
 const PING_EVERY: Duration = Duration::from_millis(300);
 /// Silence after which a client uses another node.
 const SILENCE_MAX: Duration = Duration::from_secs(3);

@@ -4,19 +4,50 @@
 //! instead.
 #![cfg(all(target_os = "linux", feature = "cluster"))]
 
+mod admin;
+mod chart;
+mod commands;
+mod compose;
+mod configuration;
+mod copies;
+mod dashboard;
 mod directories;
+mod disks;
+mod documented;
 mod engine_away;
+mod formats;
+mod gateways;
+mod handover;
 mod harness;
 mod hostile;
+mod kubernetes;
 mod ledger;
+mod loopback;
 mod manual;
+mod namesakes;
+#[path = "../docs/page.rs"]
+#[allow(dead_code, reason = "these tests take a part of it")]
+mod page;
+mod recovery;
+mod secure;
+#[path = "../sn/mqtt_sn/sensor.rs"]
+#[allow(dead_code, reason = "these tests take a part of it")]
+mod sensor;
 mod sessions;
+mod slow_receivers;
+mod small_files;
 mod stale_leader;
 #[path = "../support/mod.rs"]
 mod support;
 mod takeover;
 
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
+
+/// Directory of the repository.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
 
 /// Runs `tenbin` with these arguments.
 fn tenbin(arguments: &[&str]) -> Output {

@@ -2,7 +2,7 @@
 
 use tenbin_codec::{Connect, ProtocolVersion, QoS, ReasonCode};
 
-use crate::harness::{Cluster, finds};
+use crate::harness::{Cluster, finds, misses_leader};
 use crate::ledger::Ledger;
 use crate::support::{lasting, text};
 
@@ -16,7 +16,10 @@ fn manual_agreement_takes_over_by_promote_only() {
     let (done, said) = cluster.nodes[leader].promote(&[]);
     assert!(!done && said.contains("leads already"), "{said}");
     cluster.nodes[leader].kill();
-    let status = cluster.wait_for_status(1 - leader, "silence of the leader", |status| finds(status, "heard 2 s ago"));
+    let status = cluster.wait_for_status(1 - leader, "silence of the leader", misses_leader);
+    cluster.wait_for_status(1 - leader, "error of the other node", |status| {
+        status["peers"][0]["error"].as_str().is_some_and(|error| error.contains("cannot connect"))
+    });
     assert_eq!((&status["role"], &status["serving"]), (&"follower".into(), &false.into()));
     // With two copies it has everything acknowledged, so that nothing can be lost.
     let (done, said) = cluster.nodes[1 - leader].promote(&[]);

@@ -20,6 +20,11 @@ impl Page {
     pub(crate) fn read(path: impl AsRef<Path>) -> Self {
         let path = path.as_ref().to_owned();
         let content = fs::read_to_string(root().join(&path)).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+        Self::parse(path, &content)
+    }
+
+    /// The page, or a part of it, from its text.
+    pub(crate) fn parse(path: PathBuf, content: &str) -> Self {
         let mut page = Self { path, text: Vec::new(), blocks: Vec::new() };
         let mut is_code = false;
         for line in content.lines() {

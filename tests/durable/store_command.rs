@@ -153,6 +153,91 @@ fn a_flipped_byte_of_the_state_is_named() {
 }
 
 #[test]
+fn backup_of_a_stopped_broker_is_restored() {
+    let stage = left_by_a_broker();
+    let before = content(stage.path());
+    let other = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| other.path().join(name).to_str().expect("a readable name").to_owned();
+    let data = stage.path().to_str().expect("a readable name");
+    let done = command(&["store", "backup", data, &path("file")]);
+    let printed = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success() && printed.contains("segments of messages"), "{printed} {done:?}");
+    assert!(content(stage.path()) == before, "something was changed");
+    let done = command(&["cluster", "restore", &path("file"), "--data", &path("new")]);
+    assert!(done.status.success(), "{done:?}");
+    let said = |data: &Path| tenbin(&["dump", "--messages", "--payloads"], data).printed;
+    assert_eq!(said(Path::new(&path("new"))), said(stage.path()));
+    let broker = stage.start();
+    let refused = command(&["store", "backup", data, &path("second")]);
+    let words = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(2) && words.contains("another process uses it"), "{words}");
+    assert_eq!(fs::read_dir(other.path()).expect("ours").count(), 2, "no part of the second file is left");
+    broker.assert_serves();
+}
+
+#[test]
+fn backup_of_a_damaged_directory_is_refused_as_check_names_it() {
+    let stage = left_by_a_broker();
+    let (segment, mut bytes) = file_with(&stage.path().join("spool"), b"news/2");
+    let at = position(&bytes, b"news/2");
+    bytes[at] ^= 1;
+    fs::write(&segment, bytes).expect("ours to write");
+    let checked = tenbin(&["check"], stage.path()).printed;
+    let problem = checked.lines().find_map(|line| line.strip_prefix("problem: ")).expect("a problem");
+    let damage = &problem[problem.find("spool/").expect("a path in the directory")..];
+    let other = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| other.path().join(name).to_str().expect("a readable name").to_owned();
+    let data = stage.path().to_str().expect("a readable name");
+    let refused = command(&["store", "backup", data, &path("file")]);
+    let words = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(1) && words.contains(damage) && words.contains(&path("file")), "{words}");
+    assert_eq!(fs::read_dir(other.path()).expect("ours").count(), 0, "no file is left");
+    let done = command(&["store", "backup", data, &path("file"), "--accept-damage"]);
+    let words = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(done.status.code() == Some(1) && words.contains(&format!("; problem: {damage}")), "{words}");
+    let refused = command(&["cluster", "restore", &path("file"), "--data", &path("new")]);
+    let words = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(1) && words.contains(damage) && words.contains(&path("file")), "{words}");
+    assert!(!Path::new(&path("new")).exists());
+    let done = command(&["cluster", "restore", &path("file"), "--data", &path("new"), "--accept-damage"]);
+    assert!(done.status.success(), "{done:?}");
+    let again = tenbin(&["check"], Path::new(&path("new"))).printed;
+    assert!(again.contains(damage), "{again}");
+}
+
+#[test]
+fn backup_without_confirmed_changes_of_the_state_is_refused() {
+    let stage = left_by_a_broker();
+    let (journal, mut bytes) = file_with(&stage.path().join("state"), b"news/#");
+    let at = position(&bytes, b"news/#");
+    bytes[at] ^= 1;
+    fs::write(&journal, bytes).expect("ours to write");
+    let checked = tenbin(&["check"], stage.path()).printed;
+    let problem = checked.lines().find_map(|line| line.strip_prefix("problem: ")).expect("a problem");
+    let file = tempfile::tempdir().expect("a directory");
+    let file = file.path().join("file");
+    let data = stage.path().to_str().expect("a readable name");
+    let refused = command(&["store", "backup", data, file.to_str().expect("a readable name")]);
+    let words = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(1) && words.contains(problem), "{words}");
+    assert!(!file.exists());
+}
+
+#[test]
+fn names_of_clients_do_not_act_on_a_terminal() {
+    let stage = DataDirectory::new();
+    let broker = stage.start();
+    broker.connect(lasting(ProtocolVersion::V5, "a\u{1b}[2J\u{9b}2J\u{202e}")).subscribe("a", QoS::AtLeastOnce);
+    drop(broker);
+    let data = stage.path().to_str().expect("a readable name");
+    for listed in [command(&["sessions", "list", data]), command(&["store", "dump", data])] {
+        let text = String::from_utf8(listed.stdout).expect("text");
+        assert!(text.contains("\"client_id\":\"a\\u001b[2J\\u009b2J\\u202e\""), "{text:?}");
+        assert!(text.lines().all(|line| !line.contains(|c: char| c.is_control() || c == '\u{202e}')), "{text:?}");
+    }
+}
+
+#[test]
 fn undecodable_records_are_reported_with_table_and_key() {
     let stage = left_by_a_broker();
     for table in [Table::Sessions, Table::Subscriptions, Table::Retained, Table::Wills, Table::Speeds] {
@@ -244,7 +329,7 @@ fn directory_in_use_or_without_store_is_refused_in_one_line() {
 #[test]
 fn help_lists_commands_and_wrong_arguments_exit_with_2() {
     for (arguments, words) in [
-        (&["store", "--help"][..], &["check", "dump", "prune"][..]),
+        (&["store", "--help"][..], &["check", "backup", "dump", "prune"][..]),
         (&["store", "check", "--help"], &["<DIRECTORY>"]),
         (&["store", "dump", "--help"], &["<DIRECTORY>", "--messages", "--payloads"]),
         (

@@ -297,7 +297,7 @@ impl RawClient {
         let mut messages = Vec::new();
         loop {
             self.settle();
-            // What an acknowledgement brings may come behind the answer to the first PINGREQ.
+            // A message that an acknowledgement releases may come behind the answer to the first PINGREQ.
             self.settle();
             if self.set_aside.is_empty() {
                 return messages;

@@ -6,22 +6,25 @@ mod ports;
 
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
 use tenbin_codec::{ConnAck, Connect, Packet, ReasonCode};
 
-use crate::support::{PATIENCE, RawClient, encode};
+use crate::support::{KubernetesApi, PATIENCE, RawClient, encode};
 pub(crate) use etcd::Etcd;
 pub(crate) use node::Node;
+pub(crate) use ports::free_address;
 
 /// Nodes of one cluster, numbered from 0, and their engine.
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Node>,
     /// `None` with manual agreement.
     pub(crate) etcd: Option<Etcd>,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 impl Cluster {
@@ -38,6 +41,32 @@ impl Cluster {
         Some(cluster)
     }
 
+    /// Starts nodes with mutual TLS by certificates of the documented commands, see [`certify`]. `None` if etcd is not
+    /// installed.
+    pub(crate) fn start_secure(count: usize) -> Option<Self> {
+        let directory = directory();
+        let etcd = Etcd::start(directory.path())?;
+        let names: Vec<_> = (1..=count).map(|number| format!("node-{number}")).collect();
+        certify(directory.path(), &names.join(" "));
+        let file = |name: &str| directory.path().join(name).to_str().expect("a readable name").to_owned();
+        let agreement = format!(
+            "etcd = [{:?}]\ncertificate = {:?}\nkey = {:?}\nca = {:?}\n",
+            etcd.url(),
+            file("{node}.pem"),
+            file("{node}.key"),
+            file("ca.pem")
+        );
+        let mut cluster = Self::of(directory, Some(etcd), count, &agreement, "");
+        cluster.start_all();
+        cluster.wait_for_copies();
+        Some(cluster)
+    }
+
+    /// Directory of the test.
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
     /// A cluster with etcd whose nodes have not been started. `None` if etcd is not installed.
     pub(crate) fn plan(count: usize, tables: &str) -> Option<Self> {
         let directory = directory();
@@ -48,24 +77,80 @@ impl Cluster {
 
     /// Starts two nodes with manual agreement, and waits for two copies.
     pub(crate) fn start_manual(copies_minimum: u8) -> Self {
-        let agreement = format!("agreement = \"manual\"\ncopies_minimum = {copies_minimum}\n");
-        let mut cluster = Self::of(directory(), None, 2, &agreement, "");
+        let mut cluster = Self::plan_manual(copies_minimum);
         cluster.start_all();
         cluster.wait_for_copies();
         cluster
     }
 
+    /// Two nodes with manual agreement, which have not been started.
+    pub(crate) fn plan_manual(copies_minimum: u8) -> Self {
+        let agreement = format!("agreement = \"manual\"\ncopies_minimum = {copies_minimum}\n");
+        Self::of(directory(), None, 2, &agreement, "")
+    }
+
+    /// Starts nodes that agree by a ConfigMap of `api`, and waits for a leader with two copies. Their service account is
+    /// in [`Cluster::account`].
+    pub(crate) fn start_kubernetes(count: usize, api: &KubernetesApi) -> Self {
+        let directory = directory();
+        let account = directory.path().join("account");
+        KubernetesApi::write_account(&account, "first", "");
+        let url = api.url();
+        let agreement =
+            format!("agreement = \"kubernetes\"\nkubernetes_url = {url:?}\nkubernetes_directory = {account:?}\n");
+        let mut cluster = Self::of(directory, None, count, &agreement, "");
+        cluster.start_all();
+        cluster.wait_for_copies();
+        cluster
+    }
+
+    /// Directory of the nodes' service account.
+    pub(crate) fn account(&self) -> PathBuf {
+        self.directory.path().join("account")
+    }
+
+    /// Nodes of these names, whose configurations `text` makes. They have not been started.
+    pub(crate) fn configured(names: &[String], text: impl Fn(&Path, &[Node], &Node) -> String) -> Self {
+        let directory = directory();
+        let nodes: Vec<_> = names.iter().map(|name| Node::plan(directory.path(), name)).collect();
+        for node in &nodes {
+            node.write_whole_config(&text(directory.path(), &nodes, node));
+        }
+        Self { nodes, etcd: None, directory }
+    }
+
     fn of(directory: TempDir, etcd: Option<Etcd>, count: usize, agreement: &str, tables: &str) -> Self {
-        let mut nodes: Vec<_> = (1..=count).map(|number| Node::plan(directory.path(), number)).collect();
+        let mut nodes: Vec<_> =
+            (1..=count).map(|number| Node::plan(directory.path(), &format!("node-{number}"))).collect();
         let members: Vec<_> = nodes.iter().map(|node| format!("\"{}={}\"", node.name, node.cluster)).collect();
         let shared = format!("name = \"tests\"\nnodes = [{}]\n{agreement}", members.join(", "));
         for node in &mut nodes {
             node.write_config(&shared, tables);
         }
-        Self { nodes, etcd, _directory: directory }
+        Self { nodes, etcd, directory }
     }
 
-    fn start_all(&mut self) {
+    /// As [`Cluster::start`]. Each node starts through a command, a word a line.
+    pub(crate) fn start_through(count: usize, command: impl Fn(&Node) -> String) -> Option<Self> {
+        let mut cluster = Self::plan(count, "")?;
+        for node in &mut cluster.nodes {
+            let command = command(node);
+            node.start_through(&command.lines().collect::<Vec<_>>());
+        }
+        cluster.start_all();
+        cluster.wait_for_copies();
+        Some(cluster)
+    }
+
+    /// Adds a process with the name of the node `at`, and with other ports and another directory, as by a copied configuration
+    /// file. Returns its number.
+    pub(crate) fn add_namesake(&mut self, at: usize) -> usize {
+        let namesake = self.nodes[at].plan_namesake(self.directory.path());
+        self.nodes.push(namesake);
+        self.nodes.len() - 1
+    }
+
+    pub(crate) fn start_all(&mut self) {
         for node in &mut self.nodes {
             node.start();
         }
@@ -145,7 +230,7 @@ impl Cluster {
 }
 
 impl Drop for Cluster {
-    /// Tells what has happened if the test has failed.
+    /// Prints the course of events if the test has failed.
     fn drop(&mut self) {
         if !std::thread::panicking() {
             return;
@@ -171,6 +256,17 @@ pub(crate) fn finds(status: &Value, text: &str) -> bool {
     findings.iter().any(|finding| finding.as_str().is_some_and(|finding| finding.contains(text)))
 }
 
+/// True if the node has not heard its leader for 2 s or longer: by then a follower knows that the leader is gone.
+pub(crate) fn misses_leader(status: &Value) -> bool {
+    let findings = status["findings"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let seconds = |finding: &Value| {
+        let begins = ["The leader was heard ", "No leader was heard since the start, "];
+        let rest = begins.iter().find_map(|begin| finding.as_str()?.strip_prefix(begin))?;
+        rest.strip_suffix(" s ago.")?.parse::<u64>().ok()
+    };
+    findings.iter().filter_map(seconds).any(|seconds| seconds >= 2)
+}
+
 /// Tries once to connect. `None` if the node is not there, refuses, or does not answer soon.
 pub(crate) fn attempt(address: SocketAddr, connect: &Connect) -> Option<(RawClient, ConnAck)> {
     let mut client = RawClient::try_open(address, connect.version)?;
@@ -179,6 +275,22 @@ pub(crate) fn attempt(address: SocketAddr, connect: &Connect) -> Option<(RawClie
         Packet::ConnAck(connack) if connack.reason == ReasonCode::Success => Some((client, *connack)),
         _ => None,
     }
+}
+
+/// Runs the commands of docs/cluster.md that make an authority and certificates of these nodes, in `directory`.
+pub(crate) fn certify(directory: &Path, nodes: &str) {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/cluster.md")).expect("a page");
+    let commands = page.split("```sh\n").find(|block| block.starts_with("openssl req -x509")).expect("the commands");
+    let commands = commands.split("```").next().expect("a block");
+    assert!(commands.contains("for node in a b;"), "{commands}");
+    openssl(directory, &commands.replace("for node in a b;", &format!("for node in {nodes};")));
+}
+
+/// Runs shell commands in `directory`.
+pub(crate) fn openssl(directory: &Path, commands: &str) {
+    let mut shell = Command::new("sh");
+    let done = shell.args(["-e", "-c", commands]).current_dir(directory).output().expect("a shell");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
 fn directory() -> TempDir {

@@ -67,6 +67,94 @@ fn token_of_the_data_directory_is_found_by_the_environment() {
 }
 
 #[test]
+fn refused_command_names_the_ways_to_a_token() {
+    let data = DataDirectory::new();
+    // With a name of a proxy, reading needs a token too.
+    let file = ConfigFile::new("[admin]\nhosts = [\"broker.example\"]\n");
+    let stage = Stage::start(&["--data", data.path_text(), "--config", file.path()]);
+    let token = data.path().join("a token");
+    std::fs::write(&token, format!("{}\n", stage.token)).expect("written");
+    let run = |arguments: &[&str]| {
+        let mut command = stage.command(arguments);
+        let done = command.env_remove("TENBIN_TOKEN").current_dir("/").output().expect("it runs");
+        (done.status.success(), String::from_utf8([done.stdout, done.stderr].concat()).expect("text"))
+    };
+    for subcommand in [&["admin", "status"][..], &["explain", "--group", "pool"]] {
+        let (is_fine, text) = run(subcommand);
+        let names_both = text.contains("--data") && text.contains("--token-file");
+        assert!(!is_fine && names_both && text.lines().count() == 1, "{text}");
+    }
+    let mut worker = stage.broker.v5("worker");
+    worker.subscribe(&share("pool", "jobs/#"), QoS::AtLeastOnce);
+    let token = token.to_str().expect("text");
+    for way in [["--token-file", token], ["--data", data.path_text()]] {
+        let (is_fine, text) = run(&[&["admin", "status"][..], &way].concat());
+        assert!(is_fine, "{way:?}: {text}");
+        let (is_fine, text) = run(&[&["explain", "--group", "pool"][..], &way].concat());
+        assert!(is_fine && text.starts_with("pool, filter jobs/#: "), "{way:?}: {text}");
+    }
+    let (is_fine, text) = run(&["admin", "status", "--token-file", "/nowhere/token"]);
+    assert!(!is_fine && text.contains("/nowhere/token"), "{text}");
+}
+
+#[test]
+fn explain_by_admin_http_shows_whole_names() {
+    let file = ConfigFile::new("[explain]\npause_ms = 0\n");
+    let stage = Stage::start(&["--config", file.path()]);
+    let [pod, other] = ["abcde", "fghij"].map(|end| format!("billing-worker-7d9f6c5b8d-{end}"));
+    let mut workers = [&pod, &other].map(|name| stage.broker.v5(name));
+    for worker in &mut workers {
+        worker.subscribe(&share("pool", "jobs/+"), QoS::AtLeastOnce);
+        worker.subscribe(&share("pool", "more"), QoS::AtLeastOnce);
+    }
+    let mut publisher = stage.broker.v5("publisher");
+    publisher.publish("jobs/1", "x", QoS::AtLeastOnce);
+    let run = |arguments: &[&str]| {
+        let done = stage.command(&[&["explain"], arguments].concat()).output().expect("it runs");
+        (done.status.success(), String::from_utf8([done.stdout, done.stderr].concat()).expect("text"))
+    };
+    let (is_fine, text) = run(&["--group", "pool", "--filter", "jobs/+"]);
+    assert!(is_fine && text.starts_with("pool, filter jobs/+: ") && !text.contains("more"), "{text}");
+    assert!(text.contains(&pod) && text.contains(&other) && text.contains("jobs/1"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    let (is_fine, text) = run(&["--group", "pool", "--format", "json"]);
+    let documents: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let filters: Vec<_> = documents.iter().map(|document| document["members"]["filter"].clone()).collect();
+    assert!(is_fine && filters == ["jobs/+", "more"], "{text}");
+    assert_eq!((&documents[0]["shadow"], &documents[0]["members"]["scale"]), (&Value::Null, &Value::Null));
+    let (is_fine, text) = run(&["--group", "nobody"]);
+    assert!(!is_fine && text.contains("no such share group"), "{text}");
+}
+
+#[test]
+fn lists_of_clients_fit_a_terminal() {
+    let stage = Stage::start(&[]);
+    let names = ["abcde", "fghij"].map(|end| format!("{}{end}", "billing-worker-7d9f6c5b8d-".repeat(6)));
+    let _clients = names.each_ref().map(|name| stage.broker.v5(name));
+    let (_, text) = admin(&stage, &["clients"]);
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    assert!(text.contains("abcde ") && text.contains("fghij "), "{text}");
+    let (_, text) = admin(&stage, &["clients", "--wide"]);
+    assert!(names.iter().all(|name| text.contains(name)) && text.contains("connection.keep_alive_seconds"), "{text}");
+}
+
+#[test]
+fn reload_says_what_was_taken() {
+    let file = ConfigFile::new("policy = \"random\"\n");
+    let stage = Stage::start(&["--config", file.path()]);
+    let (code, text) = admin(&stage, &["reload"]);
+    assert!(code == Some(0) && text.starts_with("no key that a reload takes has changed\n"), "{text}");
+    let text = std::fs::read_to_string(file.path()).expect("a file");
+    let text = text.replace("random", "round_robin");
+    std::fs::write(file.path(), text + "\n[queue]\nmessages_maximum = 5\n").expect("written");
+    let (code, text) = admin(&stage, &["reload"]);
+    assert!(code == Some(0) && text.contains("taken: policy = round_robin (before: random)\n"), "{text}");
+    assert!(text.contains("not taken, needs a restart: queue.messages_maximum = 5 (in effect: 16384)\n"), "{text}");
+    let reloaded: Value = serde_json::from_str(&admin(&stage, &["reload", "--format", "json"]).1).expect("JSON");
+    assert_eq!((&reloaded["taken"], &reloaded["not_taken"][0]["key"]), (&json!([]), &json!("queue.messages_maximum")));
+}
+
+#[test]
 fn top_shows_each_snapshot() {
     let stage = Stage::start(&[]);
     let mut worker = stage.broker.v5("worker");

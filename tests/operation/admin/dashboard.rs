@@ -74,6 +74,7 @@ fn longest_bar_is_the_slow_worker_in_every_size_of_window() {
     let longest = format!("bar of {CLEO} is the longest");
     for step in [
         longest.as_str(),
+        "findings, groups and the past are on the first page",
         "long names look different",
         "a change asks for the token",
         "a trace shows packets",

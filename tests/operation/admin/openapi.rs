@@ -37,9 +37,13 @@ fn requests() -> Vec<Request> {
     vec![
         get("/healthz", "/healthz"),
         get("/readyz", "/readyz?verbose"),
+        get("/leaderz", "/leaderz"),
+        Request { status: 404, ..get("/cluster", "/cluster") },
         get("/metrics", "/metrics"),
         get("/api/v1/openapi.json", "/api/v1/openapi.json"),
         get("/api/v1/status", "/api/v1/status"),
+        get("/api/v1/findings", "/api/v1/findings"),
+        get("/api/v1/past", "/api/v1/past"),
         get("/api/v1/config", "/api/v1/config"),
         Request {
             body: Some(("application/toml", "policy = \"random\"\n[queue]\nmessages_maximum = 0\n")),

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::{Value, json};
 use sha2::Sha256;
+use tenbin_broker::hooks::{CopiesChange, LeaderChange};
 use tenbin_broker::{Broker, Config};
 use tenbin_codec::{Connect, ProtocolVersion, Publish, QoS, ReasonCode};
 
@@ -15,7 +16,7 @@ use crate::hooks::stage::Stage;
 use crate::support::{PATIENCE, WebAnswer, WebRequest, WebServer, at_qos, lasting, message, text};
 
 /// All events that a webhook may get.
-const EVENTS: [&str; 13] = [
+const EVENTS: [&str; 15] = [
     "connected",
     "disconnected",
     "session_created",
@@ -29,6 +30,8 @@ const EVENTS: [&str; 13] = [
     "slow_ended",
     "group_backlog",
     "denied",
+    "leader_changed",
+    "copies_changed",
 ];
 
 /// Checks the signature of a request as a service does.
@@ -57,7 +60,7 @@ fn wait_for(server: &WebServer, skipped: usize, wanted: &Value) {
             return;
         }
         assert!(begin.elapsed() < PATIENCE, "no event {wanted:?} in {events:#?}");
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -96,6 +99,8 @@ fn service_gets_each_event_signed_and_again_after_an_error() {
         json!({"event": "session_expired", "client_id": "brief"}),
         json!({"event": "slow_begun", "client_id": "slow"}),
         json!({"event": "group_backlog", "group": "$share/g/work", "is_over": false}),
+        json!({"event": "leader_changed", "epoch": 7, "leader": "b", "previous": "a", "duration_ms": 400}),
+        json!({"event": "copies_changed", "epoch": 8, "copies": 2, "node": "a"}),
         json!({"event": "denied", "client_id": "visitor", "user": null, "action": "publish", "topic": "orders/secret"}),
     ] {
         wait_for(&server, 1, &wanted);
@@ -149,7 +154,7 @@ fn make_all_happen(stage: &Stage) {
     let begin = Instant::now();
     while stage.broker().metrics().watch_begun == 0 {
         assert!(begin.elapsed() < PATIENCE, "the client is not slow");
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        std::thread::sleep(Duration::from_millis(10));
     }
     slow.cut();
 
@@ -158,6 +163,10 @@ fn make_all_happen(stage: &Stage) {
     member.disconnect();
     let is_full = (0..200).any(|_| visitor.publish("work", "1", QoS::AtLeastOnce) == ReasonCode::QuotaExceeded);
     assert!(is_full, "the group's backlog has no bound");
+
+    let change = LeaderChange { epoch: 7, leader: "b", previous: Some("a"), duration: Duration::from_millis(400) };
+    stage.broker().leader_changed(&change);
+    stage.broker().copies_changed(&CopiesChange { epoch: 8, copies: 2, node: "a" });
 }
 
 #[test]

@@ -31,6 +31,9 @@ fn plays_a_short_run(kind: &Kind, told: &'static [&'static str], path: Option<Pa
     let outcome = setup.run(1);
     let name = kind.name;
     assert!(outcome.worked.iter().all(|&messages| messages > 0), "{name}: a worker was idle: {:?}", outcome.worked);
+    if kind.name == kind::MOSQUITTO_SUB.name {
+        return; // it acknowledges messages when they are in its pipe, so the broker cannot know how many messages wait there
+    }
     let (mean, ideal) = (outcome.waits.mean(), outcome.ideal.mean());
     assert!(mean < 10.0 * ideal + 500.0, "{name}: {mean} ms, ideal {ideal} ms; {:?}", outcome.worked);
 }

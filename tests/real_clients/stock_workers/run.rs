@@ -10,7 +10,7 @@ use crate::support::{BrokerProcess, DelayProxy, Dice, PATIENCE, RawClient, Silen
 /// A run of one group `$share/g/work`.
 pub(super) struct Setup<'a> {
     pub(super) kind: &'a Kind,
-    /// What the workers tell the broker: `concurrency=N`, `receive-maximum=N`.
+    /// User Properties of the workers: `concurrency=N`, `receive-maximum=N`.
     pub(super) told: &'static [&'static str],
     pub(super) policy: &'static str,
     /// For each worker, by how much its work takes longer than the message says.

@@ -15,8 +15,8 @@ pub(super) struct Worker {
 impl Worker {
     /// Starts a worker whose work takes `factor` times the time in the message.
     pub(super) fn start(kind: &Kind, broker: SocketAddr, client_id: &str, factor: u32, told: &[&str]) -> Self {
-        // `timeout` gives the worker a process group of its own, and ends all of it with itself. The limit is for a test
-        // that is killed.
+        // `timeout` starts a process group for the worker, and ends the whole group when it ends. The limit is for a
+        // test that is killed.
         let mut command = Command::new("timeout");
         command.args(["--kill-after", "5", "600"]).args(kind.program());
         command.args([&broker.ip().to_string(), &broker.port().to_string(), client_id, &factor.to_string()]);
@@ -39,7 +39,7 @@ impl Worker {
         lines.iter().map(|line| parse(line).unwrap_or_else(|| panic!("a worker says {line:?}"))).collect()
     }
 
-    /// What it says on standard error.
+    /// Lines of its standard error.
     pub(super) fn complaints(&self) -> Vec<String> {
         self.complaints.all()
     }
