@@ -7,6 +7,18 @@ app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{- define "tenbin.cluster" -}}
+{{ .Values.cluster.name | default (include "tenbin.fullname" .) }}
+{{- end }}
+
+{{- define "tenbin.headless" -}}
+{{ include "tenbin.fullname" . }}-headless.{{ .Release.Namespace }}.svc
+{{- end }}
+
+{{- define "tenbin.clusterSecret" -}}
+{{ .Values.cluster.tlsSecret | default (printf "%s-cluster" (include "tenbin.fullname" .)) }}
+{{- end }}
+
 {{- define "tenbin.labels" -}}
 {{ include "tenbin.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
