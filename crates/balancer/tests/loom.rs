@@ -275,7 +275,7 @@ fn booking_during_acknowledgement_is_counted() {
 /// Two of the three writers of one byte: the client's queue and its acknowledgements.
 #[test]
 fn findings_and_availability_do_not_undo_each_other() {
-    model(2, || {
+    model(3, || {
         let load = load();
         load.refused(10, 1000, NOW);
         let queue = {
@@ -298,21 +298,24 @@ fn findings_and_availability_do_not_undo_each_other() {
 /// The third writer: a scan of the client's group, which begins a trial.
 #[test]
 fn findings_and_scans_do_not_undo_each_other() {
-    model(2, || {
+    model(3, || {
         let load = load();
         load.refused(11, 1000, NOW);
-        let group = group_of(Policy::RoundRobin, &[Arc::clone(&load)]);
         let scan = {
-            let group = Arc::clone(&group);
-            thread::spawn(move || pick(&group))
+            let group = Group::new(Policy::RoundRobin);
+            group.join(MemberId(0), Arc::clone(&load), 1, 0_u64, Nanos(0));
+            // Two seconds later the trial is due.
+            thread::spawn(move || group.members().pick(&at(after(200)), &mut Rng::new(5)).is_some())
         };
         load.set_availability(Availability::Full);
-        load.set_overdue(1);
-        assert_eq!(scan.join().expect("it does not panic"), Some(0));
+        load.set_overdue(8);
+        assert!(scan.join().expect("it does not panic"));
         assert_eq!(load.availability(), Availability::Full);
         let snapshot = load.snapshot();
-        assert_eq!((snapshot.is_suspect, snapshot.overdue), (true, 1));
-        assert!(load.is_passed_over());
+        assert_eq!((snapshot.is_suspect, snapshot.overdue), (true, 8));
+        assert!(load.is_passed_over(), "stuck, whatever the trial");
+        load.set_overdue(0);
+        assert!(!load.is_passed_over(), "its trial has begun");
     });
 }
 
