@@ -292,7 +292,9 @@ fn listeners(arguments: &[&str]) -> usize {
     let is_other = |section: &str| ["\"http\"", "\"mqtt-sn\"", "\"unix:"].iter().any(|words| section.contains(words));
     let section = |rest: &&str| !is_other(rest.split_once("\n[").map_or(*rest, |(section, _)| section));
     let sections = format!("\n{config}");
-    (said + sections.split("\n[[listeners]]").skip(1).filter(section).count()).max(1)
+    let list = config.lines().find_map(|line| line.strip_prefix("listen = [")).unwrap_or_default();
+    let listed = if said > 0 { 0 } else { list.split(',').filter(|address| address.contains(":0\"")).count() };
+    (said + listed + sections.split("\n[[listeners]]").skip(1).filter(section).count()).max(1)
 }
 
 fn address_in(line: &str) -> Option<SocketAddr> {
