@@ -32,12 +32,18 @@ impl Collector {
     /// Begins a batch.
     #[inline]
     pub(crate) fn new() -> Self {
-        Self { fanout: IDLE.take(), is_not_send: PhantomData }
+        Self { fanout: None, is_not_send: PhantomData }
     }
 
     #[inline]
     pub(super) fn fanout(&mut self) -> &mut Fanout {
-        self.fanout.get_or_insert_default()
+        self.fanout.get_or_insert_with(|| IDLE.take().unwrap_or_default())
+    }
+
+    /// Returns the deliveries of a batch that has begun to collect.
+    #[inline]
+    pub(super) fn begun(&mut self) -> Option<&mut Fanout> {
+        self.fanout.as_deref_mut()
     }
 
     /// Returns the number of deliveries that were collected and not handed over.

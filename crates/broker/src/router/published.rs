@@ -49,6 +49,10 @@ pub(crate) struct Flushed {
 }
 
 impl Flushed {
+    /// The outcome of a batch without messages.
+    pub(super) const NOTHING: Self =
+        Self { pressure: false, commit_point: CommitPoint::NOW, refused: Vec::new(), holding: None };
+
     /// Includes another commit point.
     pub(crate) fn append_until(&mut self, commit_point: CommitPoint) {
         self.commit_point = self.commit_point.and(commit_point);

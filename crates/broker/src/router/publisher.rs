@@ -162,7 +162,7 @@ impl Publisher {
     /// Hands the collected messages to their receivers, each of which is woken once.
     #[inline] // one caller, once for each batch
     pub(crate) fn flush(&mut self, router: &Router, collector: &mut Collector, now: Instant) -> Flushed {
-        let fanout = collector.fanout();
+        let Some(fanout) = collector.begun() else { return Flushed::NOTHING };
         self.origin.hand_over(router, fanout, now);
         Flushed {
             pressure: fanout.take_pressure(),
