@@ -18,6 +18,7 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+use tenbin_pending::WriteDeadline;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::oneshot;
 
@@ -26,7 +27,7 @@ use crate::guard::Guard;
 use crate::places::{Place, Places};
 use crate::site::{BrokerSlot, Site};
 use crate::tokens::Tokens;
-use crate::wire::{Duplex, WriteDeadline};
+use crate::wire::Duplex;
 use crate::{ControlPlane, Node, client, routes};
 
 /// Settings of the server.

@@ -12,6 +12,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tenbin_pending::WriteDeadline;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout_at};
@@ -22,7 +23,6 @@ use crate::mqtt::Mqtt;
 use crate::places::Place;
 use crate::request::Asked;
 use crate::upstream::Upstream;
-use crate::write_deadline::WriteDeadline;
 use crate::{Settings, body};
 
 /// Largest head of a request, in bytes.
@@ -82,7 +82,7 @@ async fn serve_requests(
             .header_read_timeout(time)
             .max_buf_size(HEAD_BYTES_MAX)
             .half_close(true)
-            .serve_connection(TokioIo::new(WriteDeadline::new(stream, time)), service)
+            .serve_connection(TokioIo::new(WriteDeadline::lingering(stream, time)), service)
     );
     let ended = tokio::select! {
         ended = &mut served => ended,

@@ -29,7 +29,6 @@ mod request;
 mod server;
 mod settings;
 mod upstream;
-mod write_deadline;
 
 pub use server::Server;
 pub use settings::Settings;

@@ -2,6 +2,7 @@
 //!
 //! When places are short, one of them makes room for a new peer: the oldest peer of the address with the most, or one that
 //! has had time enough. So a stranger that opens many connections and stays silent shuts no other peer out.
+//! [`WriteDeadline`] ends connections of peers that do not read.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -16,6 +17,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod write_deadline;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -23,6 +26,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
+
+pub use write_deadline::WriteDeadline;
 
 /// Peers that have not logged in.
 #[derive(Debug)]

@@ -58,7 +58,7 @@ pub(crate) const FLOORS: [Floors; 23] = [
     floors("crates/explain/src", "args error reports listen table"),
     floors(
         "crates/http-ingest/src",
-        "settings places answer body credentials upstream mqtt write_deadline request connection server",
+        "settings places answer body credentials upstream mqtt request connection server",
     ),
     floors("crates/kit/src", "printable cli digits files pem programs rng table units within span"),
     floors(
@@ -70,7 +70,7 @@ pub(crate) const FLOORS: [Floors; 23] = [
         "crates/loadgen/src",
         "error child_broker values utc interrupt progress number statistics target report run scenario sweep drivers",
     ),
-    floors("crates/pending/src", ""),
+    floors("crates/pending/src", "write_deadline"),
     floors(
         "crates/session/src",
         "violation aliases publication delivery outbound timers event limits withdrawn session_state connection handshake",

@@ -1,5 +1,3 @@
-//! A stream whose peer has to read, and whose end lets the peer read the last answer.
-
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -8,16 +6,16 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// Bytes a second at which an answer has to leave, once it waits.
+/// Bytes a second at which output of a lingering stream has to leave, once it waits.
 const RATE: u32 = 64 * 1024;
 /// Time in which the peer may close its side after ours.
 const LINGER_TIME: Duration = Duration::from_secs(2);
 /// Bytes that are read and dropped in this time.
 const LINGER_BYTES: usize = 1024 * 1024;
 
-/// A stream that fails when its peer reads too slowly. It closes in two steps: a socket that is dropped while unread
-/// bytes wait is reset, and the peer may miss the last answer.
-pub(crate) struct WriteDeadline<S> {
+/// A stream that fails when its peer reads too slowly.
+#[derive(Debug)]
+pub struct WriteDeadline<S> {
     stream: S,
     time: Duration,
     /// When the waiting output must have left; `None` = nothing waits.
@@ -25,16 +23,25 @@ pub(crate) struct WriteDeadline<S> {
     end: End,
 }
 
+#[derive(Debug, Clone, Copy)]
 enum End {
-    /// Our side is open.
+    /// It ends as the stream below does.
+    Plain,
+    /// It is open, and will linger.
     Open,
     /// Our side is closed, and this number of bytes may still come from the peer.
     Lingering(usize),
 }
 
 impl<S> WriteDeadline<S> {
-    /// Output that waits has `time`, and a second more for each 64 KiB that leave.
-    pub(crate) fn new(stream: S, time: Duration) -> Self {
+    /// All output that waits has `time` together.
+    pub fn new(stream: S, time: Duration) -> Self {
+        Self { stream, time, deadline: None, end: End::Plain }
+    }
+
+    /// Output that waits has `time`, and a second more for each 64 KiB that leave. The stream closes in two steps: a socket
+    /// that is dropped while unread bytes wait is reset, and the peer may miss the last answer.
+    pub fn lingering(stream: S, time: Duration) -> Self {
         Self { stream, time, deadline: None, end: End::Open }
     }
 
@@ -43,20 +50,20 @@ impl<S> WriteDeadline<S> {
         deadline.as_mut().poll(context).is_ready()
     }
 
-    /// Judges a write: one that waits has a deadline, which written bytes put off.
+    /// Judges a write: one that waits has a deadline, which written bytes of a lingering stream put off.
     fn judge(&mut self, context: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        let Poll::Ready(done) = written else {
-            if self.is_late(context, self.time) {
-                return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read")));
+        let is_put_off = written.is_ready() && !matches!(self.end, End::Plain);
+        let waits = written.is_pending() || self.deadline.is_some();
+        if is_put_off {
+            if let (Some(deadline), Poll::Ready(Ok(count))) = (&mut self.deadline, &written) {
+                let more = Duration::from_secs(1) * u32::try_from(*count).unwrap_or(u32::MAX) / RATE;
+                let later = deadline.deadline() + more;
+                deadline.as_mut().reset(later);
             }
-            return Poll::Pending;
-        };
-        if let Some((deadline, count)) = self.deadline.as_mut().zip(done.as_ref().ok()) {
-            let more = Duration::from_secs(1) * u32::try_from(*count).unwrap_or(u32::MAX) / RATE;
-            let later = deadline.deadline() + more;
-            deadline.as_mut().reset(later);
+        } else if waits && self.is_late(context, self.time) {
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read")));
         }
-        Poll::Ready(done)
+        written
     }
 }
 
@@ -98,8 +105,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WriteDeadline<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if let End::Open = self.end {
-            ready!(Pin::new(&mut self.stream).poll_shutdown(context))?;
+        if !matches!(self.end, End::Lingering(_)) {
+            let closed = Pin::new(&mut self.stream).poll_shutdown(context);
+            if let End::Plain = self.end {
+                return self.judge(context, closed.map_ok(|()| 0)).map_ok(|_| ());
+            }
+            ready!(closed)?;
             (self.end, self.deadline) = (End::Lingering(LINGER_BYTES), None);
         }
         loop {
