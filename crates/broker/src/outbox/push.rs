@@ -244,7 +244,7 @@ impl Push<'_> {
             self.effects.dropped_offline += 1;
             self.target.queue.note_dropped(&delivery, DropReason::Offline);
             if delivery.stored.is_some() {
-                self.give_place_up(&delivery);
+                self.complete_entry(&delivery);
             }
         } else if delivery.stored.is_some() || self.target.is_behind || self.limits.is_spooling {
             if let Some(delivery) = self.on_disk(delivery) {

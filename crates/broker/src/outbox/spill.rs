@@ -220,7 +220,7 @@ impl Push<'_> {
 
     /// Completes the entry of a message that will not be delivered.
     #[cold]
-    pub(super) fn give_place_up(&mut self, delivery: &Delivery) {
+    pub(super) fn complete_entry(&mut self, delivery: &Delivery) {
         if let Some(Location::Own(sequence) | Location::Transient(sequence)) = delivery.location()
             && self.queue_on_disk().is_some()
         {
