@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::LoadgenError;
-use crate::run::{Counters, Driver, DriverFuture, DriverRun, Layout, Part, Plan, Recorder, RunClock, Slice, Status};
+use crate::run::{
+    Assignment, Counters, Driver, DriverFuture, DriverRun, Layout, Part, Plan, Recorder, RunClock, Slice, Status,
+};
 use tokio::sync::{oneshot, watch};
 use tokio::task::LocalSet;
 
@@ -159,44 +161,32 @@ impl<P: Protocol> Driver for Hosted<P> {
         P::NAME
     }
 
-    fn prepare(
-        &self,
-        plan: Arc<Plan>,
-        layout: Arc<Layout>,
-        slice: Slice,
-        clock: RunClock,
-    ) -> DriverFuture<'_, Box<dyn DriverRun>> {
-        prepare::<P>(plan, layout, slice, clock)
+    fn prepare(&self, assignment: Assignment) -> DriverFuture<'_, Box<dyn DriverRun>> {
+        Box::pin(prepare::<P>(assignment))
     }
 }
 
 /// As [`Driver::prepare`], for the clients of protocol `P`.
-fn prepare<P: Protocol>(
-    plan: Arc<Plan>,
-    layout: Arc<Layout>,
-    slice: Slice,
-    clock: RunClock,
-) -> DriverFuture<'static, Box<dyn DriverRun>> {
-    Box::pin(async move {
-        P::check(&plan)?;
-        let recorder = || Mutex::new(Recorder::new(Arc::clone(&layout), &plan, u64::MAX));
-        let shared = Arc::new(SharedHost {
-            window: Window::of(&plan),
-            counters: Default::default(),
-            recorders: [recorder(), recorder()],
-            start_ns: u64::MAX.into(),
-            failure: Mutex::new(None),
-            layout: Arc::clone(&layout),
-            plan: Arc::clone(&plan),
-            clock,
-            slice,
-        });
-        let (stages, _) = watch::channel(DriverStage::Ready);
-        let mut host = Host { shared, stages, ended: Vec::new() };
-        host.open::<P>(Clients::Subscribers).await?;
-        host.open::<P>(Clients::Publishers).await?;
-        Ok(Box::new(host) as Box<dyn DriverRun>)
-    })
+async fn prepare<P: Protocol>(assignment: Assignment) -> Result<Box<dyn DriverRun>, LoadgenError> {
+    let Assignment { plan, layout, slice, clock } = assignment;
+    P::check(&plan)?;
+    let recorder = || Mutex::new(Recorder::new(Arc::clone(&layout), &plan, u64::MAX));
+    let shared = Arc::new(SharedHost {
+        window: Window::of(&plan),
+        counters: Default::default(),
+        recorders: [recorder(), recorder()],
+        start_ns: u64::MAX.into(),
+        failure: Mutex::new(None),
+        layout: Arc::clone(&layout),
+        plan: Arc::clone(&plan),
+        clock,
+        slice,
+    });
+    let (stages, _) = watch::channel(DriverStage::Ready);
+    let mut host = Host { shared, stages, ended: Vec::new() };
+    host.open::<P>(Clients::Subscribers).await?;
+    host.open::<P>(Clients::Publishers).await?;
+    Ok(Box::new(host))
 }
 
 impl Host {

@@ -1,9 +1,7 @@
 //! Kafka: clients of Kafka's own library, in a program of this project.
 
-use std::sync::Arc;
-
 use crate::LoadgenError;
-use crate::run::{Driver, DriverFuture, DriverRun, Layout, Plan, RunClock, Slice};
+use crate::run::{Assignment, Driver, DriverFuture, DriverRun, Plan};
 
 use super::installed::kafka_jars;
 use super::settings::{ACKS, PARTITIONS, REPLICAS};
@@ -26,23 +24,17 @@ impl Driver for KafkaDriver {
         "kafka"
     }
 
-    fn prepare(
-        &self,
-        plan: Arc<Plan>,
-        layout: Arc<Layout>,
-        slice: Slice,
-        clock: RunClock,
-    ) -> DriverFuture<'_, Box<dyn DriverRun>> {
+    fn prepare(&self, assignment: Assignment) -> DriverFuture<'_, Box<dyn DriverRun>> {
         Box::pin(async move {
-            check(&plan)?;
+            check(&assignment.plan)?;
             let jars = kafka_jars().map_err(LoadgenError::Arguments)?;
             let files = tempfile::Builder::new().prefix("tenbin-kafka-").tempdir().map_err(LoadgenError::Runtime)?;
             let program = files.path().join("KafkaLoad.java");
             std::fs::write(&program, PROGRAM)
                 .map_err(|source| LoadgenError::Write { path: program.clone(), source })?;
-            let heap = heap_mib(&plan);
+            let heap = heap_mib(&assignment.plan);
             let command = format!("exec java -Xmx{heap}m {JVM} -cp '{jars}/*' '{}'", program.display());
-            command::prepare(command, Some(files), plan, layout, slice, clock).await
+            command::prepare(command, Some(files), assignment).await
         })
     }
 }

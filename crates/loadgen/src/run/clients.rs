@@ -5,7 +5,7 @@ use tenbin_codec::Secret;
 
 use super::agents::{AgentStream, Agents};
 use super::clock::RunClock;
-use super::driver::{DriverRun, Drivers};
+use super::driver::{Assignment, DriverRun, Drivers};
 use super::{Layout, Part, Plan, Slice, Status};
 use crate::LoadgenError;
 
@@ -42,7 +42,8 @@ impl Clients {
         match host {
             ClientHost::Here(drivers) => {
                 let driver = drivers.get(&plan.protocol)?;
-                driver.prepare(Arc::new(plan.clone()), layout, Slice::ALL, clock).await.map(Self::Here)
+                let plan = Arc::new(plan.clone());
+                driver.prepare(Assignment { plan, layout, slice: Slice::ALL, clock }).await.map(Self::Here)
             }
             ClientHost::Agents { addresses, token } => {
                 Agents::prepare(addresses, token, plan, clock).await.map(Self::AtAgents)

@@ -26,19 +26,24 @@ pub trait Driver: Send + Sync {
         false
     }
 
-    /// Connects the clients of `slice`, subscribers first; they wait for [`DriverRun::start`]. `layout` is the plan's.
-    ///
-    /// All times of the run are those of `clock`.
+    /// Connects the clients, subscribers first; they wait for [`DriverRun::start`].
     ///
     /// # Errors
     /// The plan cannot be run over this protocol, or a client cannot connect or subscribe. The error names the client.
-    fn prepare(
-        &self,
-        plan: Arc<Plan>,
-        layout: Arc<Layout>,
-        slice: Slice,
-        clock: RunClock,
-    ) -> DriverFuture<'_, Box<dyn DriverRun>>;
+    fn prepare(&self, assignment: Assignment) -> DriverFuture<'_, Box<dyn DriverRun>>;
+}
+
+/// The clients of a plan that one process runs.
+#[derive(Clone)]
+pub struct Assignment {
+    /// The plan of the run.
+    pub plan: Arc<Plan>,
+    /// The plan's layout.
+    pub layout: Arc<Layout>,
+    /// Which clients of the plan.
+    pub slice: Slice,
+    /// Clock of all times of the run.
+    pub clock: RunClock,
 }
 
 /// The connected clients of one process. Dropping it closes all connections.
@@ -114,13 +119,7 @@ mod tests {
             "idle"
         }
 
-        fn prepare(
-            &self,
-            plan: Arc<Plan>,
-            layout: Arc<Layout>,
-            _: Slice,
-            _: RunClock,
-        ) -> DriverFuture<'_, Box<dyn DriverRun>> {
+        fn prepare(&self, Assignment { plan, layout, .. }: Assignment) -> DriverFuture<'_, Box<dyn DriverRun>> {
             Box::pin(async move { Ok(Box::new(IdleRun(layout, plan)) as Box<dyn DriverRun>) })
         }
     }

@@ -55,7 +55,7 @@ pub use args::{LoadArgs, RunArgs};
 pub use brokers::{Doors, OnLost};
 pub use clock::RunClock;
 pub use connection_options::{ConnectionOptions, TlsOptions, Version, WillOptions};
-pub use driver::{Driver, DriverFuture, DriverRun, Drivers};
+pub use driver::{Assignment, Driver, DriverFuture, DriverRun, Drivers};
 pub use due_times::DueTimes;
 pub use engine::MqttDriver;
 pub(crate) use execute::{ExecuteOptions, Execution, perform};

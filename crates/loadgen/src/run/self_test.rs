@@ -16,6 +16,7 @@ use tenbin_codec::{
 };
 
 use super::clock::RunClock;
+use super::driver::Assignment;
 use super::engine::{Engine, FrameOptions, Frames};
 use super::{Audience, Broker, Layout, Plan, Publishers, Schedule, Slice, Stamp, Status};
 use crate::LoadgenError;
@@ -67,7 +68,8 @@ impl std::fmt::Display for Measured {
 async fn measure(plan: &Plan, time: Duration, count: impl Fn(&Status) -> u64) -> Result<Measured, LoadgenError> {
     let layout = Arc::new(Layout::of(plan)?);
     let clock = RunClock::new(0);
-    let mut engine = Engine::prepare(Arc::new(plan.clone()), layout, Slice::ALL, clock).await?;
+    let mut engine =
+        Engine::prepare(Assignment { plan: Arc::new(plan.clone()), layout, slice: Slice::ALL, clock }).await?;
     engine.start(clock.now_ns());
     tokio::time::sleep(WARM_UP).await;
     let look = || {

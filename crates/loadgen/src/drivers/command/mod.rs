@@ -16,11 +16,11 @@ mod tests;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::process::Command;
-use std::sync::Arc;
 
 use crate::LoadgenError;
 use crate::run::{
-    Audience, ClientKinds, Driver, DriverFuture, DriverRun, Layout, Pace, Part, Plan, RunClock, Slice, Spread, Status,
+    Assignment, Audience, ClientKinds, Driver, DriverFuture, DriverRun, Layout, Pace, Part, Plan, RunClock, Slice,
+    Spread, Status,
 };
 use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
@@ -45,22 +45,16 @@ impl Driver for CommandDriver {
         true
     }
 
-    fn prepare(
-        &self,
-        plan: Arc<Plan>,
-        layout: Arc<Layout>,
-        slice: Slice,
-        clock: RunClock,
-    ) -> DriverFuture<'_, Box<dyn DriverRun>> {
+    fn prepare(&self, assignment: Assignment) -> DriverFuture<'_, Box<dyn DriverRun>> {
         Box::pin(async move {
-            let command = plan.settings.get(super::COMMAND).cloned();
+            let command = assignment.plan.settings.get(super::COMMAND).cloned();
             let missing = || LoadgenError::Arguments(format!("protocol command needs the setting {}", super::COMMAND));
-            prepare(command.ok_or_else(missing)?, None, plan, layout, slice, clock).await
+            prepare(command.ok_or_else(missing)?, None, assignment).await
         })
     }
 }
 
-/// Starts the programs of `slice` by `command`, a line for the shell, and waits until they are ready. `files` are there as
+/// Starts the programs of the clients by `command`, a line for the shell, and waits until they are ready. `files` are there as
 /// long as the programs run.
 ///
 /// # Errors
@@ -68,11 +62,9 @@ impl Driver for CommandDriver {
 pub(super) async fn prepare(
     command: String,
     files: Option<TempDir>,
-    plan: Arc<Plan>,
-    layout: Arc<Layout>,
-    slice: Slice,
-    clock: RunClock,
+    assignment: Assignment,
 ) -> Result<Box<dyn DriverRun>, LoadgenError> {
+    let Assignment { plan, layout, slice, clock } = assignment;
     check(&plan, slice)?;
     let mut programs = Vec::new();
     for part in parts(&plan, &layout, slice) {

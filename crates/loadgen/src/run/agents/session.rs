@@ -10,7 +10,7 @@ use super::message::{AgentMessage, Hello};
 use super::wire::{BULK_PATIENCE, CLOSED, SILENCE_LIMIT, SILENT, Wire};
 use crate::run::clock::RunClock;
 use crate::run::record::{Layout, Part};
-use crate::run::{DriverRun, Drivers, Plan, Slice};
+use crate::run::{Assignment, DriverRun, Drivers, Plan, Slice};
 
 /// Serves one controller, from its Hello to its end; reports errors to it too.
 ///
@@ -128,7 +128,8 @@ impl Session {
                 driver.protocol()
             ));
         }
-        let prepared = self.meanwhile(driver.prepare(plan, Arc::new(layout), slice, clock)).await?;
+        let assignment = Assignment { plan, layout: Arc::new(layout), slice, clock };
+        let prepared = self.meanwhile(driver.prepare(assignment)).await?;
         let mut clients = prepared.map_err(|error| error.to_string())?;
         self.wire.send(&AgentMessage::Ready).await?;
 

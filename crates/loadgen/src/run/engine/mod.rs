@@ -59,9 +59,8 @@ use self::handshake::Connector;
 use self::shard::Shard;
 use self::shared::{CutsWhile, Phase, SharedEngine};
 use self::thread::Report;
-use super::clock::RunClock;
-use super::driver::{Driver, DriverFuture, DriverRun, Drivers};
-use super::{Layout, Pace, Part, Plan, Slice, Status};
+use super::driver::{Assignment, Driver, DriverFuture, DriverRun, Drivers};
+use super::{Pace, Part, Plan, Status};
 use crate::LoadgenError;
 
 /// The driver of MQTT 5.0 and 3.1.1.
@@ -73,15 +72,9 @@ impl Driver for MqttDriver {
         Plan::MQTT
     }
 
-    fn prepare(
-        &self,
-        plan: Arc<Plan>,
-        layout: Arc<Layout>,
-        slice: Slice,
-        clock: RunClock,
-    ) -> DriverFuture<'_, Box<dyn DriverRun>> {
+    fn prepare(&self, assignment: Assignment) -> DriverFuture<'_, Box<dyn DriverRun>> {
         Box::pin(async move {
-            let engine = Engine::prepare(plan, layout, slice, clock).await?;
+            let engine = Engine::prepare(assignment).await?;
             Ok(Box::new(engine) as Box<dyn DriverRun>)
         })
     }
@@ -111,17 +104,13 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Connects the clients of `slice`, subscribers first; they wait for [`Engine::start`]. `layout` is the plan's.
+    /// Connects the clients, subscribers first; they wait for [`Engine::start`].
     ///
     /// # Errors
     /// A broker cannot be reached, or does not accept a connection or subscription as requested. The error names the
     /// client and the filter.
-    pub(crate) async fn prepare(
-        plan: Arc<Plan>,
-        layout: Arc<Layout>,
-        slice: Slice,
-        clock: RunClock,
-    ) -> Result<Self, LoadgenError> {
+    pub(crate) async fn prepare(assignment: Assignment) -> Result<Self, LoadgenError> {
+        let Assignment { plan, layout, slice, clock } = assignment;
         let shards = Shard::all(&plan, &layout, slice);
         let idle = slice.count(plan.idle.map_or(0, |idle| idle.count));
         open_files::allow(shards.iter().map(Shard::connections).sum::<u64>() + u64::from(idle))?;
