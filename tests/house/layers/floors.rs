@@ -56,10 +56,7 @@ pub(crate) const FLOORS: [Floors; 23] = [
          packet decoder load_report new_session",
     ),
     floors("crates/explain/src", "args error reports listen table"),
-    floors(
-        "crates/http-ingest/src",
-        "settings places answer body credentials upstream mqtt request connection server",
-    ),
+    floors("crates/http-ingest/src", "settings places answer body credentials upstream mqtt request connection server"),
     floors("crates/kit/src", "printable cli digits files pem programs rng table units within span"),
     floors(
         "crates/lab/src",

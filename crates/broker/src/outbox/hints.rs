@@ -160,8 +160,11 @@ impl Hints {
     #[inline]
     pub(super) fn wire(&self) -> Option<Wire> {
         let word = self.0.load(Ordering::Acquire);
-        let version = if word & Hint::IS_V5.0 != 0 { ProtocolVersion::V5 } else { ProtocolVersion::V311 };
-        (word & Hint::IS_PLAIN.0 != 0).then_some(Wire { connection: (word >> CONNECTION) as u32, version })
+        if word & Hint::IS_PLAIN.0 == 0 {
+            return None;
+        }
+        let version = if word & Hint::IS_V5.0 == 0 { ProtocolVersion::V311 } else { ProtocolVersion::V5 };
+        Some(Wire { connection: (word >> CONNECTION) as u32, version })
     }
 }
 

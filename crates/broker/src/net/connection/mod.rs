@@ -408,6 +408,7 @@ impl<S: Stream> ConnectionTask<S> {
     }
 
     /// Encodes messages for the client, after it applied changes of permissions.
+    #[inline(always)] // in each lap: a call costs 1 % of a message that comes alone
     fn send(&mut self, context: &mut Context<'_>, quota: usize, room: usize, ready: &mut Ready) {
         ready.progress.more_retained = false;
         while !self.outbound.is_at_rest(&self.core, quota) {
