@@ -11,9 +11,8 @@ use super::sync::AtomicU64;
 ///
 /// ```text
 ///  bits 63–32  number of the current or last connection                              ┐
-///          10  IS_V5                 its version, if it takes ready-made packets      │
-///           9  IS_PLAIN              it takes ready-made packets                      │ written together
-///           8  KEEPS_UNACKNOWLEDGED  QoS 0 messages spill to disk, too                │ by `Hints::publish`
+///          16  KEEPS_UNACKNOWLEDGED  QoS 0 messages spill to disk, too                │ written together
+///  bits  15–8  form of packets it takes: protocol 5 or 4; 0 if no ready-made ones     │ by `Hints::publish`
 ///           7  IS_OVER_QUOTA         QoS 1 and 2 messages are to be refused           │
 ///           6  HAS_TAIL              there is an on-disk backlog                      ┘
 ///           5  LAGS                  much was left in the queue at the last take
@@ -62,9 +61,7 @@ impl Hint {
     /// The queue on disk or in memory is over limit: QoS 1 and 2 messages are to be refused.
     pub(super) const IS_OVER_QUOTA: Self = Self(1 << 7);
     /// QoS 0 messages spill to disk too, because the receiver is slow and needs them in order.
-    pub(super) const KEEPS_UNACKNOWLEDGED: Self = Self(1 << 8);
-    const IS_PLAIN: Self = Self(1 << 9);
-    const IS_V5: Self = Self(1 << 10);
+    pub(super) const KEEPS_UNACKNOWLEDGED: Self = Self(1 << 16);
 
     /// Both hints.
     pub(super) const fn and(self, other: Self) -> Self {
@@ -96,8 +93,7 @@ impl Guarded {
         Hint::HAS_TAIL.if_set(self.has_tail)
             | Hint::IS_OVER_QUOTA.if_set(self.is_over_quota)
             | Hint::KEEPS_UNACKNOWLEDGED.if_set(self.keeps_unacknowledged)
-            | Hint::IS_PLAIN.if_set(self.plain.is_some())
-            | Hint::IS_V5.if_set(self.plain.is_some_and(ProtocolVersion::is_v5))
+            | self.plain.map_or(0, |version| if version.is_v5() { 5 } else { 4 }) << VERSION
             | u64::from(self.connection) << CONNECTION
     }
 }
@@ -160,13 +156,16 @@ impl Hints {
     #[inline]
     pub(super) fn wire(&self) -> Option<Wire> {
         let word = self.0.load(Ordering::Acquire);
-        if word & Hint::IS_PLAIN.0 == 0 {
-            return None;
-        }
-        let version = if word & Hint::IS_V5.0 == 0 { ProtocolVersion::V311 } else { ProtocolVersion::V5 };
+        let version = match (word >> VERSION) as u8 {
+            5 => ProtocolVersion::V5,
+            4 => ProtocolVersion::V311,
+            _ => return None,
+        };
         Some(Wire { connection: (word >> CONNECTION) as u32, version })
     }
 }
 
+/// Lowest bit of the form of packets. It has a byte, since it is read for each delivery.
+const VERSION: u32 = 8;
 /// Lowest bit of the connection's number.
 const CONNECTION: u32 = 32;
