@@ -12,6 +12,7 @@ pub mod programs;
 pub mod rng;
 mod span;
 pub mod table;
+pub mod tls;
 pub mod units;
 mod within;
 
