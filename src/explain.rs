@@ -6,8 +6,11 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 use tenbin_admin::client::{Client, ClientError};
-use tenbin_explain::{ExplainError, Printer};
+use tenbin_explain::{ExplainError, Printer, Transport};
 use tenbin_kit::digits::segment;
+use tenbin_kit::tls::ClientFiles;
+#[cfg(feature = "tls")]
+use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
 
 use crate::admin::{AdminError, Reach};
 
@@ -22,11 +25,30 @@ pub(crate) struct ExplainCommand {
 pub(crate) fn run(arguments: ExplainCommand) -> Result<(), String> {
     let ExplainCommand { wanted, reach } = arguments;
     if wanted.is_by_mqtt() {
-        return tenbin_explain::run(&wanted).map_err(|error| error.to_string());
+        let transport = if wanted.is_over_tls() { tls(&wanted, &reach.tls_files())? } else { Transport::tcp() };
+        return tenbin_explain::run(&wanted, transport).map_err(|error| error.to_string());
     }
     let client = reach.client().map_err(|error| error.to_string())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| error.to_string())?.block_on(explain(&client, &wanted))
+}
+
+/// TLS to the broker for MQTT.
+#[cfg(feature = "tls")]
+fn tls(wanted: &tenbin_explain::ExplainArgs, files: &ClientFiles) -> Result<Transport, String> {
+    let connector = TlsConnector::from(files.config().map_err(|error| format!("--{error}"))?);
+    let broker = wanted.address();
+    let host = broker.rsplit_once(':').map_or(&*broker, |(host, _)| host).trim_matches(['[', ']']).to_owned();
+    let name = ServerName::try_from(host).map_err(|_| format!("--broker: {broker:?} has no name of a server"))?;
+    Ok(Transport::tcp().over(move |stream| {
+        let (connector, name) = (connector.clone(), name.clone());
+        async move { connector.connect(name, stream).await }
+    }))
+}
+
+#[cfg(not(feature = "tls"))]
+fn tls(_: &tenbin_explain::ExplainArgs, _: &ClientFiles) -> Result<Transport, String> {
+    Err("--tls needs a build with TLS (feature `tls`)".to_owned())
 }
 
 async fn explain(client: &Client, wanted: &tenbin_explain::ExplainArgs) -> Result<(), String> {

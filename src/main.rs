@@ -130,7 +130,13 @@ fn main() -> ExitCode {
         #[cfg(feature = "admin")]
         Command::Explain(arguments) => explain::run(arguments),
         #[cfg(not(feature = "admin"))]
-        Command::Explain(arguments) => tenbin_explain::run(&arguments).map_err(|error| error.to_string()),
+        Command::Explain(arguments) if arguments.is_over_tls() => {
+            Err("--tls needs a build with the feature `admin`".to_owned())
+        }
+        #[cfg(not(feature = "admin"))]
+        Command::Explain(arguments) => {
+            tenbin_explain::run(&arguments, tenbin_explain::Transport::tcp()).map_err(|error| error.to_string())
+        }
         Command::Loadgen(arguments) => become_program(Program::Loadgen, &arguments),
         Command::Simulate(arguments) => become_program(Program::Simulate, &arguments),
         Command::Verify(arguments) => become_program(Program::Verify, &arguments),

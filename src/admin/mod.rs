@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use tenbin_admin::client::{Client, ClientError};
 use tenbin_admin::{Role, Secret, add_token};
 use tenbin_kit::printable::printable;
-use tenbin_kit::{cli, digits::segment, files};
+use tenbin_kit::{cli, digits::segment, files, tls::ClientFiles};
 
 /// Shows and changes a running broker over its admin HTTP.
 ///
@@ -33,7 +33,8 @@ pub(crate) struct AdminArgs {
 /// The admin HTTP of a broker, and the token for it.
 #[derive(Debug, Args)]
 pub(crate) struct Reach {
-    /// Address of the admin HTTP, http://HOST:PORT or unix:PATH; else TENBIN_URL, else http://127.0.0.1:9883.
+    /// Address of the admin HTTP, http://HOST:PORT, https://HOST:PORT or unix:PATH; else TENBIN_URL, else the address that the
+    /// broker has written to its data directory, else http://127.0.0.1:9883.
     #[arg(long, value_name = "URL", global = true)]
     url: Option<String>,
     /// Token; else TENBIN_TOKEN, else the local operator's, for a loopback address or a unix socket. Other users of
@@ -43,21 +44,38 @@ pub(crate) struct Reach {
     /// File whose first line is the token.
     #[arg(long, value_name = "FILE", global = true)]
     token_file: Option<PathBuf>,
-    /// Data directory of the broker, with the local operator's token; else TENBIN_DATA, else ./tenbin-data.
+    /// Data directory of the broker, with the local operator's token and the address; else TENBIN_DATA, else ./tenbin-data.
     #[arg(long, value_name = "DIR", global = true)]
     data: Option<PathBuf>,
+    /// PEM file with the authorities of the server's certificate, for https://. Without it, the system's authorities count;
+    /// at the address of a data directory, the server's certificate alone.
+    #[arg(long, value_name = "FILE", global = true)]
+    ca: Option<PathBuf>,
+    /// PEM file with a client certificate, if the server asks for one.
+    #[arg(long, value_name = "FILE", global = true, requires = "key")]
+    certificate: Option<PathBuf>,
+    /// PEM file with the private key of the client certificate.
+    #[arg(long, value_name = "FILE", global = true, requires = "certificate")]
+    key: Option<PathBuf>,
 }
 
 impl Reach {
     /// A client with these settings, and those of the environment.
     pub(crate) fn client(self) -> Result<Client, AdminError> {
+        let files = self.tls_files();
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let url = self.url.or_else(|| variable("TENBIN_URL")).unwrap_or_else(|| "http://127.0.0.1:9883".to_owned());
+        let url = self.url.or_else(|| variable("TENBIN_URL"));
         let of_environment = || std::env::var_os("TENBIN_DATA").filter(|value| !value.is_empty()).map(PathBuf::from);
         let data = self.data.or_else(of_environment).unwrap_or_else(|| "tenbin-data".into());
         let of_file = self.token_file.map(|path| first_line(&path)).transpose()?;
         let token = of_file.or(self.token).or_else(|| variable("TENBIN_TOKEN").map(Secret::new));
-        Ok(Client::new(&url, token, &data)?)
+        Ok(Client::new(url.as_deref(), token, &data, &files)?)
+    }
+
+    /// Files of the client's TLS.
+    pub(crate) fn tls_files(&self) -> ClientFiles {
+        let Self { ca, certificate, key, .. } = self;
+        ClientFiles { ca: ca.clone(), certificate: certificate.clone(), key: key.clone() }
     }
 }
 

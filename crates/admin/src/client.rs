@@ -1,5 +1,8 @@
 //! A client of the admin interface, for `tenbin admin`.
 
+#[cfg_attr(not(feature = "tls"), path = "client/no_tls.rs")]
+mod tls;
+
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
@@ -13,11 +16,21 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tenbin_codec::Secret;
+use tenbin_kit::tls::ClientFiles;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
+use tls::Tls;
+
 /// Name of the local operator's token in a data directory.
 pub const TOKEN_FILE: &str = "admin.token";
+
+/// Name of the file in a data directory that tells the address of admin HTTP: its URL in the first line. With TLS, the second
+/// line is the path of the server's certificate.
+pub const URL_FILE: &str = "admin.url";
+
+/// URL of a server, if neither the caller nor a data directory tells it.
+pub const DEFAULT_URL: &str = "http://127.0.0.1:9883";
 
 /// File for the local operator's token of a server at `port` without a data directory.
 pub fn token_file(port: u16) -> Option<PathBuf> {
@@ -39,21 +52,42 @@ pub struct Client {
     token: Option<Secret<String>>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone)]
 enum Target {
     /// Host and port.
-    Tcp(String),
+    Tcp(String, Option<Tls>),
     Unix(PathBuf),
 }
 
 impl Target {
+    /// Host of an address over TCP, without brackets, and the port.
+    fn host(&self) -> Option<(&str, &str)> {
+        let Self::Tcp(authority, _) = self else { return None };
+        let (host, port) = authority.rsplit_once(':').unwrap_or((authority, ""));
+        Some((host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host), port))
+    }
+
     /// Whether the server is on this machine, by its address.
     fn is_local(&self) -> bool {
-        let Self::Tcp(host) = self else { return true };
-        let host = host.rsplit_once(':').map_or(&host[..], |(host, _)| host);
-        let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let Some((host, _)) = self.host() else { return true };
         let is_loopback = |address: IpAddr| address.to_canonical().is_loopback();
-        host.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok_and(is_loopback)
+        host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(is_loopback)
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(authority, None) => write!(f, "http://{authority}"),
+            Self::Tcp(authority, Some(_)) => write!(f, "https://{authority}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -61,8 +95,10 @@ impl Target {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The URL has another form than `http://HOST:PORT` or `unix:PATH`.
+    /// The URL has another form than `http://HOST:PORT`, `https://HOST:PORT` or `unix:PATH`.
     Url(String),
+    /// TLS cannot be used: the URL, and the reason with the name of the file.
+    Tls(String, String),
     /// The server cannot be reached.
     Unreachable(String, io::Error),
     /// The server's answer is no HTTP.
@@ -74,7 +110,10 @@ pub enum ClientError {
 impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Url(url) => write!(f, "{url:?} is no address: valid are http://HOST:PORT and unix:PATH"),
+            Self::Url(url) => {
+                write!(f, "{url:?} is no address: valid are http://HOST:PORT, https://HOST:PORT and unix:PATH")
+            }
+            Self::Tls(url, reason) => write!(f, "{url}: {reason}"),
             Self::Unreachable(target, error) => write!(f, "cannot reach the broker's admin HTTP at {target}: {error}"),
             Self::Broken(error) => write!(f, "the answer cannot be read: {error}"),
             Self::Refused(status, detail) => write!(f, "{}: {detail}", status.as_u16()),
@@ -85,25 +124,26 @@ impl fmt::Display for ClientError {
 impl std::error::Error for ClientError {}
 
 impl Client {
-    /// A client of the server at `url`.
+    /// A client of the server at `url`; without it, of the server that a file in `data` tells, else at [`DEFAULT_URL`].
     ///
     /// Without `token` it uses the local operator's token: a file in `data`, or the file of a broker without a data
     /// directory. It sends the local operator's token only to a unix socket, to a loopback address or to `localhost`.
     ///
     /// # Errors
-    /// The URL is illegal.
-    pub fn new(url: &str, token: Option<Secret<String>>, data: &Path) -> Result<Self, ClientError> {
-        let wrong = || ClientError::Url(url.to_owned());
-        let target = match (url.strip_prefix("unix:"), url.strip_prefix("http://")) {
-            (Some(path), _) if !path.is_empty() => Target::Unix(path.into()),
-            (_, Some(rest)) => Target::Tcp(rest.trim_end_matches('/').to_owned()),
-            _ => return Err(wrong()),
-        };
+    /// The URL is illegal, or a file of `tls` cannot be used.
+    pub fn new(
+        url: Option<&str>,
+        token: Option<Secret<String>>,
+        data: &Path,
+        tls: &ClientFiles,
+    ) -> Result<Self, ClientError> {
+        let told = if url.is_none() { std::fs::read_to_string(data.join(URL_FILE)).ok() } else { None };
+        let mut lines = told.iter().flat_map(|told| told.lines());
+        let url = url.or_else(|| lines.next()).unwrap_or(DEFAULT_URL);
+        let target = target(url, tls, lines.next().map(Path::new))?;
         let beside = match &target {
             Target::Unix(path) => Some(token_file_beside(path)),
-            Target::Tcp(host) => {
-                token_file(host.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).ok_or_else(wrong)?)
-            }
+            Target::Tcp(..) => target.host().and_then(|(_, port)| token_file(port.parse().ok()?)),
         };
         let files = [Some(data.join(TOKEN_FILE)), beside];
         // No server on another machine may learn the token of this one.
@@ -163,23 +203,24 @@ impl Client {
         path: &str,
         body: Option<(&str, String)>,
     ) -> Result<Response<Incoming>, ClientError> {
-        let shown = match &self.target {
-            Target::Tcp(host) => format!("http://{host}"),
-            Target::Unix(path) => format!("unix:{}", path.display()),
-        };
-        let unreachable = |error| ClientError::Unreachable(shown, error);
+        let unreachable = |error| ClientError::Unreachable(self.target.to_string(), error);
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, async {
             Ok::<Box<dyn Stream>, io::Error>(match &self.target {
-                Target::Tcp(host) => Box::new(TcpStream::connect(host).await?),
+                Target::Tcp(host, None) => Box::new(TcpStream::connect(host).await?),
+                Target::Tcp(host, Some(tls)) => Box::new(tls.connect(TcpStream::connect(host).await?).await?),
                 Target::Unix(path) => Box::new(UnixStream::connect(path).await?),
             })
         });
         let stream = connected.await.map_err(io::Error::from).flatten().map_err(unreachable)?;
-        let broken = |error: hyper::Error| ClientError::Broken(error.to_string());
+        let is_plain = matches!(self.target, Target::Tcp(_, None));
+        let broken = |error: hyper::Error| {
+            let hint = if is_plain { ". A server with TLS needs a URL with https://" } else { "" };
+            ClientError::Broken(format!("{error}{hint}"))
+        };
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
         tokio::spawn(connection);
         let host = match &self.target {
-            Target::Tcp(host) => host,
+            Target::Tcp(host, _) => host,
             Target::Unix(_) => "localhost",
         };
         let mut request = Request::builder().method(method).uri(path).header(HOST, host);
@@ -195,7 +236,26 @@ impl Client {
     }
 }
 
-/// A stream of either kind.
+/// The address of a URL. `known`: a file with the certificate of the server.
+fn target(url: &str, files: &ClientFiles, known: Option<&Path>) -> Result<Target, ClientError> {
+    let wrong = || ClientError::Url(url.to_owned());
+    if let Some(path) = url.strip_prefix("unix:").filter(|path| !path.is_empty()) {
+        return Ok(Target::Unix(path.into()));
+    }
+    let secure = url.strip_prefix("https://");
+    let authority = secure.or_else(|| url.strip_prefix("http://")).ok_or_else(wrong)?;
+    let plain = Target::Tcp(authority.trim_end_matches('/').to_owned(), None);
+    let (host, port) = plain.host().ok_or_else(wrong)?;
+    port.parse::<u16>().map_err(|_| wrong())?;
+    if secure.is_none() {
+        return Ok(plain);
+    }
+    let tls = Tls::new(host, files, known).map_err(|reason| ClientError::Tls(url.to_owned(), reason))?;
+    let Target::Tcp(authority, _) = plain else { return Err(wrong()) };
+    Ok(Target::Tcp(authority, Some(tls)))
+}
+
+/// A stream of any kind.
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
@@ -224,11 +284,34 @@ mod tests {
             ("http://localhost.example.org:9883", false),
             ("http://127.0.0.1:80@broker:9883", false),
         ] {
-            let token = Client::new(url, None, &data).unwrap().token;
+            let client = |token| Client::new(Some(url), token, &data, &ClientFiles::default()).unwrap();
+            let token = client(None).token;
             assert_eq!(token, is_local.then(|| Secret::new("secret".to_owned())), "{url}");
-            let given = Client::new(url, Some(Secret::new("given".to_owned())), &data).unwrap().token;
+            let given = client(Some(Secret::new("given".to_owned()))).token;
             assert_eq!(given, Some(Secret::new("given".to_owned())), "{url}");
         }
+        std::fs::remove_dir_all(&data).unwrap();
+    }
+
+    #[test]
+    fn data_directory_tells_the_address() {
+        let data = std::env::temp_dir().join(format!("tenbin-client-url-{}", std::process::id()));
+        std::fs::create_dir_all(&data).unwrap();
+        let target =
+            |url| Client::new(url, None, &data, &ClientFiles::default()).map(|client| client.target.to_string());
+        assert_eq!(target(None).unwrap(), DEFAULT_URL);
+        std::fs::write(data.join(URL_FILE), "unix:/run/admin\n").unwrap();
+        assert_eq!(target(None).unwrap(), "unix:/run/admin");
+        assert_eq!(target(Some("http://[::1]:1/")).unwrap(), "http://[::1]:1");
+        for url in ["http://host", "https://host:port", "ftp://host:1", "unix:", "host:1"] {
+            assert!(matches!(target(Some(url)), Err(ClientError::Url(_))), "{url}");
+        }
+        std::fs::write(data.join(URL_FILE), "https://127.0.0.1:9883\n/nowhere/certificate.pem\n").unwrap();
+        let error = target(None).unwrap_err().to_string();
+        assert!(
+            error.contains("https://127.0.0.1:9883: ") && error.contains("feature `tls`")
+                || error.contains("/nowhere/certificate.pem")
+        );
         std::fs::remove_dir_all(&data).unwrap();
     }
 }

@@ -30,10 +30,11 @@ mod wire;
 pub use control::{Answer, BoxFuture, Check, ControlError, ControlPlane, LeaderView, Node, NodeView};
 pub use events::quantile;
 pub use exposition::{Exposition, Kind};
-pub use server::{Listener, Server, Settings, start, start_node};
+pub use server::{Listener, Server, ServerTls, Settings, start, start_node};
 pub use site::BrokerSlot;
-pub use tokens::{Role, Tokens, add_token};
+pub use tokens::{Role, TokenFiles, Tokens, add_token};
 pub use trace::{PacketView, TraceEvent, TraceFeed, TraceQuery};
 pub use views::*;
+pub use wire::Duplex;
 
 pub use tenbin_codec::Secret;

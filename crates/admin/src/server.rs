@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net as unix;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use tenbin_pending::WriteDeadline;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::oneshot;
 
 use crate::events::Events;
@@ -28,7 +28,7 @@ use crate::places::{Place, Places};
 use crate::site::{BrokerSlot, Site};
 use crate::tokens::Tokens;
 use crate::wire::Duplex;
-use crate::{ControlPlane, Node, client, routes};
+use crate::{BoxFuture, ControlPlane, Node, client, routes};
 
 /// Settings of the server.
 #[derive(Debug, Default)]
@@ -39,6 +39,17 @@ pub struct Settings {
     pub hosts: Vec<String>,
     /// Files that are removed when the server ends.
     pub files: Vec<PathBuf>,
+    /// TLS of connections over TCP.
+    pub tls: Option<Arc<dyn ServerTls>>,
+}
+
+/// TLS of a server, from files of the program around it.
+pub trait ServerTls: fmt::Debug + Send + Sync {
+    /// Performs the handshake with a peer.
+    fn accept(self: Arc<Self>, stream: TcpStream, peer: SocketAddr) -> BoxFuture<'static, io::Result<Box<dyn Duplex>>>;
+
+    /// Reads changed files again, until it is dropped.
+    fn watch(&self) -> BoxFuture<'static, ()>;
 }
 
 /// An open socket of the server.
@@ -65,6 +76,7 @@ enum Address {
 #[derive(Debug)]
 pub struct Server {
     address: Address,
+    is_secure: bool,
     files: Vec<PathBuf>,
     /// Never sent on; dropping it stops the thread.
     _stop: oneshot::Sender<()>,
@@ -111,6 +123,20 @@ impl Listener {
         }
     }
 
+    /// URL by which programs of this machine reach the socket. `None` = it is at an address of the network alone.
+    pub fn local_url(&self, is_secure: bool) -> Option<String> {
+        let mut address = self.address.clone();
+        if let Address::Tcp(address) = &mut address {
+            match address.ip() {
+                IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+                IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+                ip if !ip.is_loopback() => return None,
+                _ => {}
+            }
+        }
+        Some(address.url(is_secure))
+    }
+
     /// File for the local operator's token, without a data directory: beside a unix socket, or by the port in the
     /// user's runtime directory. `None` without such a directory.
     pub fn token_file(&self) -> Option<PathBuf> {
@@ -124,15 +150,16 @@ impl Listener {
 impl Server {
     /// The address as a URL, or `unix:PATH`.
     pub fn url(&self) -> String {
-        self.address.to_string()
+        self.address.url(self.is_secure)
     }
 }
 
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Address {
+    fn url(&self, is_secure: bool) -> String {
         match self {
-            Self::Tcp(address) => write!(f, "http://{address}"),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp(address) if is_secure => format!("https://{address}"),
+            Self::Tcp(address) => format!("http://{address}"),
+            Self::Unix(path) => format!("unix:{}", path.display()),
         }
     }
 }
@@ -173,10 +200,12 @@ fn run(listener: Listener, settings: Settings, site: Site) -> io::Result<Server>
     let socket = {
         let _inside = runtime.enter();
         match socket {
-            ListeningSocket::Tcp(socket) => Acceptor::Tcp(TcpListener::from_std(socket)?),
+            ListeningSocket::Tcp(socket) => Acceptor::Tcp(TcpListener::from_std(socket)?, settings.tls.clone()),
             ListeningSocket::Unix(socket) => Acceptor::Unix(UnixListener::from_std(socket)?),
         }
     };
+    let is_secure = settings.tls.is_some();
+    let watch = settings.tls.map(|tls| tls.watch());
     let run = move || {
         runtime.block_on(async {
             let ticking = site.clone();
@@ -193,8 +222,15 @@ fn run(listener: Listener, settings: Settings, site: Site) -> io::Result<Server>
             let events = Arc::<Events>::default();
             let router =
                 routes::router(site.clone(), Arc::clone(&events), guard).layer(DefaultBodyLimit::max(BODY_BYTES_MAX));
+            let watch = async {
+                if let Some(watch) = watch {
+                    watch.await;
+                }
+                std::future::pending().await
+            };
             tokio::select! {
                 () = accept(socket, router) => {}
+                () = watch => {}
                 () = events.run(&site) => {}
                 () = ticks => {}
                 _ = stopped => {}
@@ -204,25 +240,35 @@ fn run(listener: Listener, settings: Settings, site: Site) -> io::Result<Server>
         runtime.shutdown_background();
     };
     std::thread::Builder::new().name("tenbin-admin".to_owned()).spawn(run)?;
-    Ok(Server { address, files: settings.files, _stop: stop })
+    Ok(Server { address, is_secure, files: settings.files, _stop: stop })
 }
 
 enum Acceptor {
-    Tcp(TcpListener),
+    Tcp(TcpListener, Option<Arc<dyn ServerTls>>),
     Unix(UnixListener),
 }
 
+/// A connection that may have to perform a handshake.
+type Opening = BoxFuture<'static, io::Result<Box<dyn Duplex>>>;
+
 impl Acceptor {
     /// The next connection, and its address, which a unix socket has not.
-    async fn accept(&self) -> io::Result<(Box<dyn Duplex>, Option<SocketAddr>)> {
+    async fn accept(&self) -> io::Result<(Opening, Option<SocketAddr>)> {
         match self {
-            Self::Tcp(socket) => {
+            Self::Tcp(socket, tls) => {
                 let (stream, peer) = socket.accept().await?;
                 // So that a peer that does not read is found soon.
                 let _ = SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER_BYTES);
-                Ok((Box::new(stream), Some(peer)))
+                let opening: Opening = match tls {
+                    Some(tls) => Arc::clone(tls).accept(stream, peer),
+                    None => Box::pin(async { Ok(Box::new(stream) as Box<dyn Duplex>) }),
+                };
+                Ok((opening, Some(peer)))
             }
-            Self::Unix(socket) => Ok((Box::new(socket.accept().await?.0), None)),
+            Self::Unix(socket) => {
+                let (stream, _) = socket.accept().await?;
+                Ok((Box::pin(async { Ok(Box::new(stream) as Box<dyn Duplex>) }), None))
+            }
         }
     }
 }
@@ -232,9 +278,9 @@ async fn accept(socket: Acceptor, router: Router) {
     let places = Places::default();
     loop {
         match socket.accept().await {
-            Ok((stream, peer)) => {
+            Ok((opening, peer)) => {
                 let place = places.take(peer.map(|peer| peer.ip()));
-                tokio::spawn(serve(stream, peer, router.clone(), Arc::new(place)));
+                tokio::spawn(serve(opening, peer, router.clone(), Arc::new(place)));
                 // In a burst the next one may take its place: it is served first.
                 tokio::task::yield_now().await;
             }
@@ -247,21 +293,32 @@ async fn accept(socket: Acceptor, router: Router) {
 }
 
 /// Serves one connection, until it has to make room for another one.
-async fn serve(stream: Box<dyn Duplex>, peer: Option<SocketAddr>, router: Router, place: Arc<Place>) {
+async fn serve(opening: Opening, peer: Option<SocketAddr>, router: Router, place: Arc<Place>) {
     let evicted = place.evicted();
     let service = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(Arc::clone(&place));
         service.call(request)
     });
-    let served = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
-        .max_headers(HEADERS_MAX)
-        .max_buf_size(HEADER_BYTES_MAX)
-        .half_close(true)
-        .serve_connection(TokioIo::new(WriteDeadline::new(stream, WRITE_TIMEOUT)), service);
     let peer = peer.unwrap_or_else(|| (Ipv4Addr::LOCALHOST, 0).into());
+    let served = async {
+        let opened = tokio::time::timeout(HANDSHAKE_TIMEOUT, opening).await.map_err(io::Error::from).flatten();
+        let stream = match opened {
+            Ok(stream) => stream,
+            Err(error) => {
+                tracing::info!(%peer, %error, "admin: TLS handshake failed");
+                return Ok(());
+            }
+        };
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADER_TIMEOUT)
+            .max_headers(HEADERS_MAX)
+            .max_buf_size(HEADER_BYTES_MAX)
+            .half_close(true)
+            .serve_connection(TokioIo::new(WriteDeadline::new(stream, WRITE_TIMEOUT)), service)
+            .await
+    };
     tokio::select! {
         ended = served => {
             if let Err(error) = ended {
@@ -280,6 +337,8 @@ const HEADER_BYTES_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
 /// Time for the head of a request; also the time that a connection may be idle.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for a TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for an answer, or an event, to go out.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes that the system keeps for a peer that does not read.

@@ -25,14 +25,24 @@ pub enum Role {
 /// The tokens that a server accepts.
 #[derive(Debug, Default)]
 pub struct Tokens {
-    file: Option<PathBuf>,
-    /// Time of the file that was read last, with its lines.
-    read: Mutex<(Option<SystemTime>, Vec<Hashed>)>,
+    files: TokenFiles,
+    /// Times of the files that were read last, with their tokens.
+    read: Mutex<(Times, Vec<Hashed>)>,
     local: Option<Hash>,
+}
+
+/// Files of tokens.
+#[derive(Debug, Clone, Default)]
+pub struct TokenFiles {
+    /// Roles with hashes, as [`add_token`] writes them.
+    pub hashes: Option<PathBuf>,
+    /// A viewer's token as it is, in the first line.
+    pub viewer: Option<PathBuf>,
 }
 
 type Hash = [u8; 32];
 type Hashed = (Role, Hash);
+type Times = [Option<SystemTime>; 2];
 
 impl FromStr for Role {
     type Err = String;
@@ -56,13 +66,14 @@ impl fmt::Display for Role {
 }
 
 impl Tokens {
-    /// Reads the tokens of `file`, and again whenever it changes. Tokens of a deleted file end.
+    /// Reads the tokens of `files`, and again whenever one changes. Tokens of a deleted file end.
     ///
     /// # Errors
-    /// The file cannot be read, or a line is no role with a hash. The error names file and line.
-    pub fn load(file: Option<&Path>) -> Result<Self, String> {
-        let read = file.map(read).transpose()?.unwrap_or_default();
-        Ok(Self { file: file.map(Path::to_owned), read: Mutex::new(read), local: None })
+    /// A file cannot be read, a line is no role with a hash, or a viewer's token is too short. The error names the file.
+    pub fn load(files: TokenFiles) -> Result<Self, String> {
+        let times = files.times();
+        let read = files.read()?;
+        Ok(Self { files, read: Mutex::new((times, read)), local: None })
     }
 
     /// Accepts a token for the local operator too, and writes it to `path`, which only this user may read.
@@ -78,27 +89,17 @@ impl Tokens {
         Ok(())
     }
 
-    /// Whether there is a token in the file.
-    pub fn has_file(&self) -> bool {
-        self.file.is_some()
-    }
-
     /// Role of a token; `None` = it is unknown.
     pub(crate) fn role(&self, token: &str) -> Option<Role> {
         let hash = hash(token);
         let is_it = |known: &Hash| bool::from(known.ct_eq(&hash));
         let local = self.local.as_ref().filter(|known| is_it(known)).map(|_| Role::Operator);
         let mut known = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(file) = &self.file
-            && modified(file) != known.0
-        {
-            match read(file) {
-                Ok(again) => *known = again,
-                Err(_) if is_missing(file) => {
-                    tracing::warn!(file = %file.display(), "admin: token file removed: its tokens are invalid");
-                    *known = (None, Vec::new());
-                }
-                Err(error) => tracing::error!(%error, "admin: cannot read the token file: keeping the old tokens"),
+        let times = self.files.times();
+        if times != known.0 {
+            match self.files.present().read() {
+                Ok(again) => *known = (times, again),
+                Err(error) => tracing::error!(%error, "admin: cannot read the token files: keeping the old tokens"),
             }
         }
         let of_file = known.1.iter().filter(|(_, known)| is_it(known)).map(|(role, _)| *role).max();
@@ -122,18 +123,49 @@ fn new_token() -> io::Result<String> {
     Ok(format!("tenbin-{}", hexadecimal(&bytes)))
 }
 
-fn is_missing(file: &Path) -> bool {
-    fs::metadata(file).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+impl TokenFiles {
+    fn times(&self) -> Times {
+        [&self.hashes, &self.viewer].map(|file| fs::metadata(file.as_ref()?).and_then(|found| found.modified()).ok())
+    }
+
+    /// The files that exist. The log names the others.
+    fn present(&self) -> Self {
+        let present = |file: Option<&Path>| {
+            let file = file?;
+            if fs::metadata(file).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+                tracing::warn!(file = %file.display(), "admin: token file removed: its tokens are invalid");
+                return None;
+            }
+            Some(file.to_owned())
+        };
+        Self { hashes: present(self.hashes.as_deref()), viewer: present(self.viewer.as_deref()) }
+    }
+
+    fn read(&self) -> Result<Vec<Hashed>, String> {
+        let mut hashed = self.hashes.as_deref().map(read_hashes).transpose()?.unwrap_or_default();
+        hashed.extend(self.viewer.as_deref().map(read_viewer).transpose()?);
+        Ok(hashed)
+    }
 }
 
-fn modified(file: &Path) -> Option<SystemTime> {
-    fs::metadata(file).and_then(|found| found.modified()).ok()
+fn read_text(file: &Path) -> Result<String, String> {
+    tenbin_kit::files::read_text(file).map_err(|error| format!("{}: cannot be read: {error}", file.display()))
 }
 
-fn read(file: &Path) -> Result<(Option<SystemTime>, Vec<Hashed>), String> {
-    let at = modified(file);
-    let text =
-        tenbin_kit::files::read_text(file).map_err(|error| format!("{}: cannot be read: {error}", file.display()))?;
+/// The token of a viewer in the first line of `file`.
+fn read_viewer(file: &Path) -> Result<Hashed, String> {
+    let text = read_text(file)?;
+    let token = text.lines().next().unwrap_or_default().trim();
+    if token.len() < VIEWER_BYTES_MIN {
+        let least = format!("the token in the first line needs at least {VIEWER_BYTES_MIN} characters");
+        return Err(format!("{}: {least}", file.display()));
+    }
+    Ok((Role::Viewer, hash(token)))
+}
+
+/// The tokens of a file of roles with hashes.
+fn read_hashes(file: &Path) -> Result<Vec<Hashed>, String> {
+    let text = read_text(file)?;
     let lines = text.lines().enumerate().map(|(number, line)| (number, line.split('#').next().unwrap_or("").trim()));
     let lines = lines.filter(|(_, line)| !line.is_empty());
     let hashed = lines.map(|(number, line)| {
@@ -143,9 +175,12 @@ fn read(file: &Path) -> Result<(Option<SystemTime>, Vec<Hashed>), String> {
         let hash = from_hexadecimal(digits.trim()).and_then(|bytes| bytes.try_into().ok());
         Ok((role, hash.ok_or_else(|| wrong("needs a role and 64 hexadecimal digits".to_owned()))?))
     });
-    Ok((at, hashed.collect::<Result<_, String>>()?))
+    hashed.collect()
 }
 
 fn hash(token: &str) -> Hash {
     Sha256::digest(token.as_bytes()).into()
 }
+
+/// Shortest token that a person may choose, so that guesses do not find it.
+const VIEWER_BYTES_MIN: usize = 16;

@@ -3,6 +3,6 @@
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// A stream of any kind.
-pub(crate) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
+pub trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Duplex for S {}

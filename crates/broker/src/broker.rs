@@ -67,6 +67,7 @@ struct Parts {
     /// Configuration as given at the start; the shared one may have lower bounds.
     configured: Config,
     listeners: Mutex<Listeners>,
+    admin_tls: administered::Tls,
     /// Configuration that the last reload applied. Held by a reload from before it reads; it takes the listeners only when it has read all
     /// files and looked up all names.
     in_effect: Mutex<Config>,
@@ -208,6 +209,7 @@ impl BrokerBuilder {
         let given = self.config.clone();
         let settings = Settings::load(&self.config, is_configured_only).map_err(StartError::Access)?;
         let doors = net::Doors::load(&self.config).map_err(StartError::Tls)?;
+        let admin_tls = self.operators.tls(&self.config).map_err(StartError::Tls)?;
         let access = move |settings, key| Access::new(settings, key, self.authenticator, self.authorizer);
         let (threads, running) = self.threads.map(Threads::start).transpose().map_err(StartError::Threads)?.unzip();
         let listening = threads.as_ref().map_or_else(runtime::Handle::current, |threads| threads.first().clone());
@@ -240,6 +242,7 @@ impl BrokerBuilder {
             on_reload: self.on_reload,
             configured: given,
             listeners: Mutex::new(listeners),
+            admin_tls,
         });
         let operators = self.operators.begin(&parts)?;
         // Last of the fallible steps: it publishes Wills and removes them from the disk.

@@ -1,5 +1,6 @@
 //! Command line of `tenbin explain`.
 
+use std::net::Ipv6Addr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
@@ -20,9 +21,13 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "FILTER", value_parser = filter)]
     pub(crate) filter: Option<TopicFilter>,
 
-    /// Address of the broker for MQTT, instead of its admin HTTP
-    #[arg(long, value_name = "HOST:PORT")]
+    /// Address of the broker for MQTT, instead of its admin HTTP; without a port, 1883, or 8883 with --tls
+    #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) broker: Option<String>,
+
+    /// TLS for MQTT: --ca names the authorities, else the system's count
+    #[arg(long, requires = "broker")]
+    pub(crate) tls: bool,
 
     /// User Name for MQTT
     #[arg(long, value_name = "NAME", requires = "password_file")]
@@ -51,6 +56,23 @@ impl ExplainArgs {
         self.broker.is_some() || self.user.is_some()
     }
 
+    /// Whether MQTT is spoken over TLS.
+    pub fn is_over_tls(&self) -> bool {
+        self.tls
+    }
+
+    /// Host and port of the broker for MQTT.
+    pub fn address(&self) -> String {
+        let broker = self.broker.as_deref().unwrap_or(HOST);
+        let port = if self.tls { 8883 } else { 1883 };
+        let (is_bracketed, has_port) = (broker.ends_with(']'), broker.contains(':'));
+        match broker.parse::<Ipv6Addr>() {
+            Ok(ip) => format!("[{ip}]:{port}"),
+            Err(_) if has_port && !is_bracketed => broker.to_owned(),
+            Err(_) => format!("{broker}:{port}"),
+        }
+    }
+
     /// Share name of the group.
     pub fn group(&self) -> &str {
         &self.group
@@ -67,8 +89,8 @@ impl ExplainArgs {
     }
 }
 
-/// Address of a broker, if none is named.
-pub(crate) const BROKER: &str = "127.0.0.1:1883";
+/// Host of a broker, if none is named.
+const HOST: &str = "127.0.0.1";
 
 /// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -88,4 +110,33 @@ fn group(name: &str) -> Result<String, String> {
 
 fn filter(text: &str) -> Result<TopicFilter, String> {
     TopicFilter::try_from(text).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        wanted: ExplainArgs,
+    }
+
+    #[test]
+    fn address_has_the_usual_port() {
+        for (arguments, expected) in [
+            (&["--broker", "localhost"][..], "localhost:1883"),
+            (&["--broker", "localhost", "--tls"], "localhost:8883"),
+            (&["--broker", "localhost:1", "--tls"], "localhost:1"),
+            (&["--broker", "::1"], "[::1]:1883"),
+            (&["--broker", "[::1]"], "[::1]:1883"),
+            (&["--broker", "[::1]:7"], "[::1]:7"),
+            (&[], "127.0.0.1:1883"),
+        ] {
+            let command = Command::parse_from([&["explain", "--group", "g"], arguments].concat());
+            assert_eq!(command.wanted.address(), expected, "{arguments:?}");
+        }
+    }
 }

@@ -19,6 +19,7 @@ use std::io::{self, ErrorKind, Write};
 
 pub use args::ExplainArgs;
 pub use error::ExplainError;
+pub use tenbin_client::Transport;
 
 use args::Format;
 use listen::Listener;
@@ -27,21 +28,21 @@ use serde_json::Value;
 use table::Table;
 use tenbin_kit::printable::Printable;
 
-/// Prints the broker's reports on a share group to standard output; with `--follow`, until stopped.
+/// Prints the broker's reports on a share group to standard output; with `--follow`, until stopped. `transport` is below MQTT.
 ///
 /// # Errors
 /// The broker cannot be reached, refuses, reports nothing, or is not Tenbin. Each error is one line.
-pub fn run(args: &ExplainArgs) -> Result<(), ExplainError> {
+pub fn run(args: &ExplainArgs, transport: Transport) -> Result<(), ExplainError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ExplainError::Io)?;
-    match runtime.block_on(explain(args, &mut Printable::new(io::stdout().lock()))) {
+    match runtime.block_on(explain(args, transport, &mut Printable::new(io::stdout().lock()))) {
         // The reader has closed the pipe.
         Err(ExplainError::Io(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         result => result,
     }
 }
 
-async fn explain(args: &ExplainArgs, out: &mut dyn Write) -> Result<(), ExplainError> {
-    let mut listener = Listener::connect(args).await?;
+async fn explain(args: &ExplainArgs, transport: Transport, out: &mut dyn Write) -> Result<(), ExplainError> {
+    let mut listener = Listener::connect(args, transport).await?;
     let mut table = Table::default();
     let first = listener.first().await?;
     write(args.format, &mut table, out, &first, true)?;

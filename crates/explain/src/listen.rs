@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tenbin_client::{
     Client, ClientEvent, ClientOptions, DisconnectReason, Events, Message, QoS, ReasonCode, Reconnect, Subscription,
-    SubscriptionOptions, TopicFilter,
+    SubscriptionOptions, TopicFilter, Transport,
 };
 use tokio::time::{Instant, timeout_at};
 
-use crate::args::{BROKER, ExplainArgs};
+use crate::args::ExplainArgs;
 use crate::error::ExplainError;
 use crate::reports::Reports;
 
@@ -30,8 +30,8 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    pub(crate) async fn connect(args: &ExplainArgs) -> Result<Self, ExplainError> {
-        let mut options = ClientOptions::new(args.broker.as_deref().unwrap_or(BROKER), "").reconnect(Reconnect::Never);
+    pub(crate) async fn connect(args: &ExplainArgs, transport: Transport) -> Result<Self, ExplainError> {
+        let mut options = ClientOptions::new(args.address(), "").transport(transport).reconnect(Reconnect::Never);
         if let (Some(user), Some(path)) = (&args.user, &args.password_file) {
             let content = fs::read_to_string(path).map_err(|error| ExplainError::PasswordFile(path.clone(), error))?;
             options = options.credentials(user.as_str(), content.lines().next().unwrap_or_default());

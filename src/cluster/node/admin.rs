@@ -184,13 +184,14 @@ impl Node {
 
 /// URL by which other machines reach an address that is open at the host `host`. `None` = they do not.
 fn reachable(url: &str, host: &str) -> Option<String> {
-    let address: SocketAddr = url.strip_prefix("http://")?.parse().ok()?;
+    let (scheme, address) = url.split_once("://")?;
+    let address: SocketAddr = address.parse().ok()?;
     let is_loopback = |ip: IpAddr| ip.to_canonical().is_loopback();
     // Nodes on one machine, as of `tenbin cluster dev`.
     let is_one_machine = host == "localhost" || host.parse().is_ok_and(is_loopback);
     match address.ip() {
-        ip if ip.is_unspecified() && host.contains(':') => Some(format!("http://[{host}]:{}", address.port())),
-        ip if ip.is_unspecified() => Some(format!("http://{host}:{}", address.port())),
+        ip if ip.is_unspecified() && host.contains(':') => Some(format!("{scheme}://[{host}]:{}", address.port())),
+        ip if ip.is_unspecified() => Some(format!("{scheme}://{host}:{}", address.port())),
         ip if is_loopback(ip) && !is_one_machine => None,
         _ => Some(url.to_owned()),
     }
@@ -319,6 +320,7 @@ mod tests {
             ("http://10.0.0.7:9883", "10.0.0.1", Some("http://10.0.0.7:9883")),
             ("http://127.0.0.1:9883", "10.0.0.1", None),
             ("http://127.0.0.1:9883", "127.0.0.1", Some("http://127.0.0.1:9883")),
+            ("https://0.0.0.0:9883", "10.0.0.1", Some("https://10.0.0.1:9883")),
             ("unix:/run/tenbin.sock", "10.0.0.1", None),
         ] {
             assert_eq!(reachable(url, host).as_deref(), expected, "{url} at {host}");

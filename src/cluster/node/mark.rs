@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use tenbin_admin::client::TOKEN_FILE;
+use tenbin_admin::client::{TOKEN_FILE, URL_FILE};
 use tenbin_cluster::{Mark, MarkError, Names, StoredMark};
 use tenbin_kit::files::{self, Replacing};
 
@@ -106,7 +106,7 @@ impl NodeDirectory {
         for entry in fs::read_dir(&self.path)? {
             let entry = entry?;
             let name = entry.file_name();
-            let is_kept = [LOCK, super::super::control::SOCKET, TOKEN_FILE].iter().any(|kept| name == *kept)
+            let is_kept = [LOCK, super::super::control::SOCKET, TOKEN_FILE, URL_FILE].iter().any(|kept| name == *kept)
                 || name.as_encoded_bytes().starts_with(b"aside-");
             if !is_kept {
                 fs::rename(entry.path(), aside.join(name))?;

@@ -57,7 +57,7 @@ pub(crate) const FLOORS: [Floors; 23] = [
     ),
     floors("crates/explain/src", "args error reports listen table"),
     floors("crates/http-ingest/src", "settings places answer body credentials upstream mqtt request connection server"),
-    floors("crates/kit/src", "printable cli digits files pem programs rng table units within span"),
+    floors("crates/kit/src", "printable cli digits files pem tls programs rng table units within span"),
     floors(
         "crates/lab/src",
         "bin command descriptor disk error signal switch protocol procfs program helper journal guard shared process machine \

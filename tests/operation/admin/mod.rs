@@ -15,5 +15,6 @@ mod openapi;
 mod past;
 mod scaling;
 mod secrets;
+mod secure;
 mod stage;
 mod trace;

@@ -18,7 +18,8 @@ const HIDDEN: &str = "hidden";
 #[test]
 fn no_option_or_packet_shows_its_secret() {
     let hidden = || Secret::new(HIDDEN.to_owned());
-    let client = tenbin_admin::client::Client::new("http://127.0.0.1:9883", Some(hidden()), Path::new("."));
+    let files = tenbin_kit::tls::ClientFiles::default();
+    let client = tenbin_admin::client::Client::new(None, Some(hidden()), Path::new("."), &files);
     let login = tenbin_sn_client::ClientOptions::new("gateway:1885", "c").credentials("user", HIDDEN);
     let run = ConnectionOptions { password: Some(hidden()), ..ConnectionOptions::new("run") };
     let hashes = PasswordHashes::new(HIDDEN.as_bytes(), true).expect("random numbers");

@@ -10,6 +10,7 @@ use super::{Broker, BrokerBuilder, ConfigCheck, Parts, StartError};
 use crate::Config;
 use crate::config::{Listener, NotTaken, Reloaded};
 use crate::control::{self, Administration, Control, Difference, NodeAdmin, Reach, ReadConfig, SendAway};
+use crate::net::{AdminTls, TlsError};
 use crate::values::DrainRefused;
 
 /// The wish of the program around a broker for admin HTTP.
@@ -29,6 +30,18 @@ impl Wanted {
         Ok(())
     }
 
+    /// TLS of the server, if it is wanted, or of the node's.
+    ///
+    /// # Errors
+    /// A file of `[admin.tls]` cannot be used.
+    pub(super) fn tls(&self, config: &Config) -> Result<Tls, TlsError> {
+        match &self.node {
+            Some(node) => Ok(Tls(node.tls())),
+            None if self.administration.is_some() => Ok(Tls(AdminTls::load(config)?.map(Arc::new))),
+            None => Ok(Tls(None)),
+        }
+    }
+
     /// Begins to serve admin HTTP, if it is wanted and configured.
     pub(super) fn begin(self, parts: &Arc<Parts>) -> Result<Operators, StartError> {
         let is_wanted = self.administration.is_some() && self.node.is_none();
@@ -40,9 +53,39 @@ impl Wanted {
             shared.sessions.registry.keep_roster();
             shared.operations.metrics.keep_timings();
         }
-        let server = socket.map(|socket| control::serve(socket, &control)).transpose().map_err(StartError::Admin)?;
+        let server = socket
+            .map(|socket| control::serve(socket, &control, parts.admin_tls.0.clone()))
+            .transpose()
+            .map_err(StartError::Admin)?;
         let shown = self.node.map(|node| Shown { node, control: Arc::clone(&control) });
         Ok(Operators { server, shown, control })
+    }
+}
+
+/// TLS of admin HTTP, if it has some.
+#[derive(Debug)]
+pub(super) struct Tls(Option<Arc<AdminTls>>);
+
+impl Tls {
+    /// Reads the files of `config`. The result takes them over.
+    ///
+    /// # Errors
+    /// A file cannot be used.
+    pub(super) fn read(&self, config: &Config) -> Result<impl FnOnce() + use<>, TlsError> {
+        let now = self.0.clone();
+        let new = if now.is_some() { AdminTls::load(config)? } else { None };
+        Ok(move || {
+            if let Some((now, new)) = now.zip(new) {
+                now.replace(new);
+            }
+        })
+    }
+
+    /// Notes that a reload could not use newer files.
+    pub(super) fn failed(&self, error: &TlsError) {
+        if let Some(tls) = self.0.as_ref().filter(|_| error.listener() == TlsError::ADMIN) {
+            tls.failed(error);
+        }
     }
 }
 
@@ -115,9 +158,14 @@ pub(super) fn listener(config: &Config) -> Option<Listener> {
     config.admin.address().map(named)
 }
 
-/// Error of the settings of admin HTTP.
-pub(super) fn check(config: &Config) -> Option<String> {
-    control::check(config).err().map(|error| format!("admin: {error}"))
+/// Errors and warnings of the settings of admin HTTP.
+pub(super) fn check(config: &Config) -> (Vec<String>, Vec<String>) {
+    let tokens = control::check(config).err().map(|error| format!("admin: {error}"));
+    let (tls, warnings) = match AdminTls::load(config) {
+        Ok(tls) => (None, tls.map(|tls| tls.warnings()).unwrap_or_default()),
+        Err(error) => (Some(error.to_string()), Vec::new()),
+    };
+    (tokens.into_iter().chain(tls).collect(), warnings.iter().map(|warning| format!("admin: {warning}")).collect())
 }
 
 /// The broker at the server of its node. Dropping it hides the broker.
@@ -171,7 +219,11 @@ impl Reach for Above {
     }
 
     fn tls_warnings(&self) -> Vec<(Arc<str>, String)> {
-        self.0.upgrade().map(|parts| parts.listeners().tls_warnings()).unwrap_or_default()
+        let Some(parts) = self.0.upgrade() else { return Vec::new() };
+        let mut warnings = parts.listeners().tls_warnings();
+        let of_admin = parts.admin_tls.0.iter().flat_map(|tls| tls.warnings());
+        warnings.extend(of_admin.map(|warning| (TlsError::ADMIN.into(), warning)));
+        warnings
     }
 
     fn is_drained(&self) -> bool {
@@ -179,7 +231,11 @@ impl Reach for Above {
     }
 
     fn certificate_ends(&self) -> Vec<(Arc<str>, Box<str>, i64)> {
-        self.0.upgrade().map(|parts| parts.listeners().certificate_ends()).unwrap_or_default()
+        let Some(parts) = self.0.upgrade() else { return Vec::new() };
+        let mut ends = parts.listeners().certificate_ends();
+        let of_admin = parts.admin_tls.0.iter().flat_map(|tls| tls.certificate_ends());
+        ends.extend(of_admin.map(|(name, end)| (TlsError::ADMIN.into(), name, end)));
+        ends
     }
 
     fn has_reload_failed(&self) -> bool {

@@ -88,7 +88,8 @@ fn files(config: &Config) -> (Vec<String>, Vec<String>) {
         Ok(doors) => (None, doors.warnings()),
         Err(error) => (Some(error.to_string()), Vec::new()),
     };
-    let admin = administered::check(config);
+    let (admin, warnings_of_admin) = administered::check(config);
+    let warnings = [warnings, warnings_of_admin].concat();
     let sockets = config.all_listeners().filter_map(|listener| net::check_unix(&listener).err());
     let sockets: Vec<_> = sockets.map(|error| error.to_string()).collect();
     (access.into_iter().chain(tls).chain(webhooks).chain(admin).chain(sockets).collect(), warnings)

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::{Parts, StartError};
 use crate::Config;
 use crate::config::Listener;
+use crate::net::TlsError;
 
 /// The wish of the program around a broker for admin HTTP: it can have none.
 #[derive(Default)]
@@ -20,9 +21,25 @@ impl Wanted {
         Err(StartError::Admin(io::Error::other("built without the feature admin")))
     }
 
+    pub(super) fn tls(&self, _: &Config) -> Result<Tls, TlsError> {
+        Ok(Tls)
+    }
+
     pub(super) fn begin(self, _: &Arc<Parts>) -> Result<Operators, StartError> {
         Ok(Operators)
     }
+}
+
+/// TLS of admin HTTP: none.
+#[derive(Debug)]
+pub(super) struct Tls;
+
+impl Tls {
+    pub(super) fn read(&self, _: &Config) -> Result<impl FnOnce() + use<>, TlsError> {
+        Ok(|| ())
+    }
+
+    pub(super) fn failed(&self, _: &TlsError) {}
 }
 
 /// The broker as operators see it: not at all.
@@ -43,6 +60,6 @@ pub(super) fn listener(_: &Config) -> Option<Listener> {
     None
 }
 
-pub(super) fn check(_: &Config) -> Option<String> {
-    None
+pub(super) fn check(_: &Config) -> (Vec<String>, Vec<String>) {
+    Default::default()
 }

@@ -53,6 +53,7 @@ impl Parts {
         self.shared.operations.metrics.tls_reloads_failed.add(1);
         tracing::debug!(%error, "reload: TLS files cannot be used");
         self.listeners().tls_failed(error);
+        self.admin_tls.failed(error);
     }
 
     /// Reads a configuration and applies it, as [`Broker::reload`] says; returns the keys that differ.
@@ -74,6 +75,7 @@ impl Parts {
         let mut sockets = OpenSockets::default();
         sockets.look_up(&unopened).map_err(ReloadError::Listen)?;
         let doors = net::Doors::load(config).inspect_err(|error| self.tls_failed(error))?;
+        let take_admin_tls = self.admin_tls.read(config).inspect_err(|error| self.tls_failed(error))?;
         let settings = Settings::load(config, self.shared.admission.is_configured_only)?;
         self.wait_for_drained();
         let mut listeners = self.listeners();
@@ -82,6 +84,7 @@ impl Parts {
             return Err(ReloadError::Stopping);
         }
         let prepared = listeners.prepare(config, doors, sockets, &self.shared.config)?;
+        take_admin_tls();
         let realms = enforcement::apply(&self.shared, settings, || {
             self.shared.routing.router.set_share_rules(config.share_rules());
             self.shared.admission.connection_settings.replace(config, &self.shared.config);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::Config;
+use super::{Config, Tls};
 
 /// A key with different values in the running broker and in a reloaded file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +22,10 @@ impl Config {
             // Without their content: URLs may have passwords.
             let [old, new] = [self, new].map(|config| format!("{} entries", config.webhook.len()));
             found.push(NotTaken { key: "webhook".to_owned(), old, new });
+        }
+        if self.admin.tls.is_some() != new.admin.tls.is_some() {
+            let [old, new] = [self, new].map(|config| if config.admin.tls.is_some() { "given" } else { "not given" });
+            found.push(NotTaken { key: "admin.tls".to_owned(), old: old.to_owned(), new: new.to_owned() });
         }
         found
     }
@@ -52,7 +56,11 @@ impl Config {
         let names = ["listen", "load_reports", "policy", "acl_default"];
         let texts = names.into_iter().zip(texts(self)).zip(texts(new)).map(|((key, old), new)| (key, old, new));
         let texts = texts.filter(|(_, old, new)| old != new);
-        texts.chain(tables).map(|(key, old, new)| NotTaken { key: key.to_owned(), old, new }).collect()
+        let tls = self.admin.tls.as_ref().zip(new.admin.tls.as_ref()).filter(|(old, new)| old != new);
+        let certificate = |tls: &Tls| tls.certificate.display().to_string();
+        let tls = tls.map(|(old, new)| ("admin.tls", certificate(old), certificate(new)));
+        let taken = texts.chain(tables).chain(tls);
+        taken.map(|(key, old, new)| NotTaken { key: key.to_owned(), old, new }).collect()
     }
 }
 

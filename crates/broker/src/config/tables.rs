@@ -9,6 +9,7 @@ use tenbin_store::Sync;
 
 use super::address::ListenAddress;
 use super::range::Ranged;
+use super::tls::Tls;
 use crate::values::WhenFull;
 
 /// Defines the tables: each key with its type and its default.
@@ -159,6 +160,11 @@ tables! {
         pub tokens: PathBuf = PathBuf::new(),
         /// Names of the server in `Host`, in addition to IP addresses and `localhost`.
         pub hosts: Vec<String> = Vec::new(),
+        /// File whose first line is a viewer's token; empty = none.
+        pub viewer_token_file: PathBuf = PathBuf::new(),
+        /// TLS of the server, with the keys of a listener's.
+        #[serde(skip_serializing)]
+        pub tls: Option<Tls> = None,
     }
 
     /// Storage on disk.

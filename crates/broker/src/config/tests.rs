@@ -16,7 +16,7 @@ fn the_shipped_file_names_every_key() {
     let keys = shown.split([' ', '{', ',', '(']).filter_map(|word| word.strip_suffix(':'));
     // An older key has no effect, and a warning names it.
     for key in keys.filter(|key| !["source", "filters_per_packet_maximum"].contains(key)) {
-        let tables = [format!("[{key}]"), format!("# [[{key}]]")];
+        let tables = [format!("[{key}]"), format!("# [[{key}]]"), format!("# [admin.{key}]")];
         let named = Config::DEFAULT_TOML.lines().any(|line| line.starts_with(key) || tables.iter().any(|t| t == line));
         assert!(named, "{key} is missing in default.toml");
     }

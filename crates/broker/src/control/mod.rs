@@ -39,13 +39,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
-use tenbin_admin::client::TOKEN_FILE;
+use tenbin_admin::client::{TOKEN_FILE, URL_FILE};
 use tenbin_admin::{
     Answer, BanView, BoxFuture, BrokerSlot, Check, ClientDetailView, ClientQuery, ClientView, ConfigCheckView,
     ControlError, ControlPlane, DrainRequest, DrainView, Exposition, FindingView, KickQuery, KickedView, Listener,
     ListenerView, LogRequest, MemberDrainView, Node, Page, PageQuery, PublishRequest, PublishedView, ReceiverView,
-    ReloadView, RemovedView, RetainedQuery, RetainedView, Sample, ScaleView, Server, Settings, StatusView,
-    SubscriptionView, Tokens, TopicQuery, TraceFeed, TraceQuery,
+    ReloadView, RemovedView, RetainedQuery, RetainedView, Sample, ScaleView, Server, ServerTls, Settings, StatusView,
+    SubscriptionView, TokenFiles, Tokens, TopicQuery, TraceFeed, TraceQuery,
 };
 use tokio::task::AbortHandle;
 use tracing::Level;
@@ -53,6 +53,7 @@ use tracing::Level;
 use crate::Config;
 use crate::config::{Admin as AdminSettings, ConfigError, ListenAddress};
 use crate::lifecycle::BrokerState;
+use crate::net::{AdminTls, TlsError};
 use crate::values::DrainRefused;
 use arrivals::Arrivals;
 use bans::Bans;
@@ -391,32 +392,41 @@ pub(crate) fn check(config: &Config) -> io::Result<()> {
     load_tokens(config, is_local).map(drop)
 }
 
-/// Reads the file of tokens. `is_local`: only this machine reaches the address.
+/// Reads the files of tokens. `is_local`: only this machine reaches the address.
 fn load_tokens(config: &Config, is_local: bool) -> io::Result<Tokens> {
     let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidInput, reason);
     let settings = &config.admin;
-    let file = (!settings.tokens.as_os_str().is_empty()).then_some(&*settings.tokens);
-    if !is_local && file.is_none() {
-        let reason =
-            format!("{} is reached from other machines: needs `tokens`, see `tenbin admin token`", settings.address);
+    let given = |file: &Path| (!file.as_os_str().is_empty()).then(|| file.to_owned());
+    let files = TokenFiles { hashes: given(&settings.tokens), viewer: given(&settings.viewer_token_file) };
+    if !is_local && files.hashes.is_none() && files.viewer.is_none() {
+        let reason = format!(
+            "{} is reached from other machines: needs `tokens`, see `tenbin admin token`, or `viewer_token_file`",
+            settings.address
+        );
         return Err(invalid(reason));
     }
-    Tokens::load(file).map_err(invalid)
+    Tokens::load(files).map_err(invalid)
 }
 
 /// Serves the admin interface, on its thread.
 ///
 /// # Errors
 /// Tokens are needed and missing, or unusable, or the system refuses to start a thread.
-pub(crate) fn serve(listener: Listener, control: &Arc<Control>) -> io::Result<Server> {
+pub(crate) fn serve(listener: Listener, control: &Arc<Control>, tls: Option<Arc<AdminTls>>) -> io::Result<Server> {
     let directory = control.shared.storage.durable.as_ref().map(|durable| durable.directory());
-    let settings = settings(&control.shared.config, &listener, directory)?;
+    let settings = settings(&control.shared.config, &listener, directory, tls)?;
     let plane: Arc<dyn ControlPlane> = Arc::<Control>::clone(control);
     tenbin_admin::start(listener, settings, plane)
 }
 
-/// Settings of the server. Makes the token of the local operator, in the data directory if there is one.
-fn settings(config: &Config, listener: &Listener, directory: Option<&Path>) -> io::Result<Settings> {
+/// Settings of the server. Makes the token of the local operator, in the data directory if there is one, and tells the address
+/// there.
+fn settings(
+    config: &Config,
+    listener: &Listener,
+    directory: Option<&Path>,
+    tls: Option<Arc<AdminTls>>,
+) -> io::Result<Settings> {
     let mut tokens = load_tokens(config, listener.is_local())?;
     let local = directory.map(|directory| directory.join(TOKEN_FILE)).or_else(|| listener.token_file());
     match &local {
@@ -427,7 +437,18 @@ fn settings(config: &Config, listener: &Listener, directory: Option<&Path>) -> i
             tracing::info!("admin HTTP without a token of the local operator: no data directory, no XDG_RUNTIME_DIR")
         }
     }
-    Ok(Settings { tokens, hosts: config.admin.hosts.clone(), files: local.into_iter().collect() })
+    let mut files: Vec<_> = local.into_iter().collect();
+    if let Some((directory, url)) = directory.zip(listener.local_url(tls.is_some())) {
+        let path = directory.join(URL_FILE);
+        let certificate = tls.as_ref().and(config.admin.tls.as_ref()).map(|tls| &tls.certificate);
+        let certificate = certificate.map(std::path::absolute).transpose()?;
+        let certificate = certificate.map(|path| format!("{}\n", path.display())).unwrap_or_default();
+        std::fs::write(&path, format!("{url}\n{certificate}"))
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+        files.push(path);
+    }
+    let tls = tls.map(|tls| tls as Arc<dyn ServerTls>);
+    Ok(Settings { tokens, hosts: config.admin.hosts.clone(), files, tls })
 }
 
 /// Admin HTTP of a node of a cluster. It is open while the node runs, and shows the broker while the node leads.
@@ -435,6 +456,7 @@ fn settings(config: &Config, listener: &Listener, directory: Option<&Path>) -> i
 pub struct NodeAdmin {
     server: Server,
     slot: BrokerSlot,
+    tls: Option<Arc<AdminTls>>,
 }
 
 impl NodeAdmin {
@@ -444,9 +466,12 @@ impl NodeAdmin {
     /// The address or the tokens cannot be used, or the system refuses to start a thread. The error names the cause.
     pub fn start(config: &Config, node: Arc<dyn Node>) -> io::Result<Option<Self>> {
         let Some(listener) = open(config)? else { return Ok(None) };
-        let settings = settings(config, &listener, Some(&config.store.directory))?;
+        // The caller names the table.
+        let unnamed = |error: TlsError| io::Error::other(error.to_string().trim_start_matches("admin: ").to_owned());
+        let tls = AdminTls::load(config).map_err(unnamed)?.map(Arc::new);
+        let settings = settings(config, &listener, Some(&config.store.directory), tls.clone())?;
         let (server, slot) = tenbin_admin::start_node(listener, settings, node)?;
-        Ok(Some(Self { server, slot }))
+        Ok(Some(Self { server, slot, tls }))
     }
 
     /// Address as a URL, or `unix:PATH`.
@@ -456,5 +481,9 @@ impl NodeAdmin {
 
     pub(crate) fn slot(&self) -> &BrokerSlot {
         &self.slot
+    }
+
+    pub(crate) fn tls(&self) -> Option<Arc<AdminTls>> {
+        self.tls.clone()
     }
 }

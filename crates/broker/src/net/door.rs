@@ -112,7 +112,7 @@ impl Door {
 
     /// Watches the files of the door, if it has some: while it is open, and as long as it has connections.
     pub(crate) fn watch(&self, shared: &Arc<BrokerState>) -> Option<impl Future<Output = ()> + Send + use<>> {
-        self.tls.as_ref().map(|tls| tls.watch(Arc::clone(shared)))
+        self.tls.as_ref().map(|tls| tls.watch(Some(Arc::clone(shared))))
     }
 
     /// What operators are to be warned of: newer files that cannot be used, an old revocation list, or a certificate that is

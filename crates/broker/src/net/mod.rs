@@ -1,5 +1,7 @@
 //! Sockets and the tasks that own them.
 
+#[cfg(feature = "admin")]
+mod admin_tls;
 mod arrival;
 mod authentication;
 mod connection;
@@ -52,6 +54,8 @@ mod weight;
 mod wire;
 mod work_stealing;
 
+#[cfg(feature = "admin")]
+pub(crate) use admin_tls::AdminTls;
 pub(crate) use door::{Door, Doors};
 pub use listening::ListenError;
 pub(crate) use listening::{Acceptor, ListeningSocket, ResolvedNames, check_unix};

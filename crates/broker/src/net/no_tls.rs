@@ -25,6 +25,15 @@ impl Tls {
         Err(TlsError::in_key(listener, "tls", "this build has no TLS (feature `tls`)"))
     }
 
+    #[cfg(feature = "admin")]
+    pub(super) async fn accept(
+        &self,
+        _: tokio::net::TcpStream,
+        _: std::net::IpAddr,
+    ) -> std::io::Result<tokio::net::TcpStream> {
+        match *self {}
+    }
+
     pub(super) fn replace(&self, _: Self) {
         match *self {}
     }
@@ -33,7 +42,7 @@ impl Tls {
         match *self {}
     }
 
-    pub(super) fn watch(&self, _: Arc<BrokerState>) -> std::future::Ready<()> {
+    pub(super) fn watch(&self, _: Option<Arc<BrokerState>>) -> std::future::Ready<()> {
         match *self {}
     }
 

@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 /// Error in the TLS settings of a listener; its text is one line with listener, key and file.
 #[derive(Debug, thiserror::Error)]
-#[error("listener {listener}: {key}: {}{reason}", file(path.as_deref()))]
+#[error("{}: {key}: {}{reason}", place(listener), file(path.as_deref()))]
 pub struct TlsError {
     listener: String,
     key: &'static str,
@@ -11,6 +11,9 @@ pub struct TlsError {
 }
 
 impl TlsError {
+    /// In the place of a listener's name: admin HTTP.
+    pub(crate) const ADMIN: &str = "[admin]";
+
     #[cfg(feature = "tls")]
     pub(super) fn new(listener: &str, key: &'static str, path: &Path, reason: impl std::fmt::Display) -> Self {
         let (listener, reason) = (listener.to_owned(), reason.to_string());
@@ -26,6 +29,10 @@ impl TlsError {
     pub(super) fn in_key(listener: &str, key: &'static str, reason: &str) -> Self {
         Self { listener: listener.to_owned(), key, path: None, reason: reason.to_owned() }
     }
+}
+
+fn place(listener: &str) -> String {
+    if listener == TlsError::ADMIN { "admin".to_owned() } else { format!("listener {listener}") }
 }
 
 fn file(path: Option<&Path>) -> String {

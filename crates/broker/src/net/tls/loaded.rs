@@ -159,8 +159,9 @@ impl Tls {
     /// Looks at the files now and then, and reads all of them again when one has changed. If one is wrong, the old ones
     /// stay. Connections end whose client certificate does not count any more.
     ///
-    /// Ends when neither the listener nor a connection uses the files.
-    pub(in crate::net) fn watch(&self, shared: Arc<BrokerState>) -> impl Future<Output = ()> + Send + use<> {
+    /// Without `shared`, which admin HTTP has not, nothing is counted and no connection ends. The watch ends when neither the
+    /// listener nor a connection uses the files.
+    pub(in crate::net) fn watch(&self, shared: Option<Arc<BrokerState>>) -> impl Future<Output = ()> + Send + use<> {
         let files = Arc::downgrade(&self.loaded);
         async move {
             let mut failed = None;
@@ -188,16 +189,21 @@ impl Tls {
                     Ok(new) => {
                         failed = None;
                         invalid = new.invalid_certificates();
-                        shared.operations.metrics.tls_reloads.add(1);
+                        if let Some(shared) = &shared {
+                            shared.operations.metrics.tls_reloads.add(1);
+                        }
                         tracing::info!(listener, "TLS files have changed and were read again");
-                        if files.replace(new, ReadBy::Watch) {
-                            enforcement::changed(&shared);
+                        let is_changed = files.replace(new, ReadBy::Watch);
+                        if let Some(shared) = shared.as_ref().filter(|_| is_changed) {
+                            enforcement::changed(shared);
                         }
                     }
                     Err(error) => {
                         failed = Some(marks);
                         files.looked(Some(error.to_string()));
-                        shared.operations.metrics.tls_reloads_failed.add(1);
+                        if let Some(shared) = &shared {
+                            shared.operations.metrics.tls_reloads_failed.add(1);
+                        }
                         tracing::error!("changed TLS files cannot be used, the old ones stay: {error}");
                     }
                 }
@@ -380,7 +386,7 @@ mod tests {
         let tls = files.load("watch_seconds = 1");
         let shared =
             Arc::new(BrokerState::new(Config::default(), Access::unlimited(), true, None, None, Arc::default()));
-        let watch = tokio::spawn(tls.watch(Arc::clone(&shared)));
+        let watch = tokio::spawn(tls.watch(Some(Arc::clone(&shared))));
         let reloads = || shared.operations.metrics.snapshot().tls_reloads;
         let wait = async |count| {
             while reloads() < count {

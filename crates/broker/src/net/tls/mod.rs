@@ -73,6 +73,23 @@ impl Tls {
         }
     }
 
+    /// Performs the handshake of admin HTTP on `stream`, and closes it if that fails.
+    ///
+    /// # Errors
+    /// The handshake fails, with the reason in words.
+    #[cfg(feature = "admin")]
+    pub(super) async fn accept<S: Stream>(&self, stream: S, address: IpAddr) -> io::Result<TlsStream<Counted<S>>> {
+        match self.handshake(Counted::new(stream), address).await {
+            Ok(stream) => Ok(stream),
+            Err((error, failed)) => {
+                if let Some(stream) = failed {
+                    Transport::new(stream.into_inner()).close().await;
+                }
+                Err(certificate::explained(error))
+            }
+        }
+    }
+
     /// Performs the handshake; an error comes with the stream, if that has an end to come.
     ///
     /// The ClientHello is read before the first turn, and costs memory only. So peers that say nothing, or say it slowly,
