@@ -256,6 +256,7 @@ impl BrokerBuilder {
         jobs.spawn(tasks::expiry::sweep_retained(Arc::clone(&shared)));
         jobs.spawn(tasks::slow_consumers::run(Arc::clone(&shared)));
         jobs.spawn(tasks::standing_groups::run(Arc::clone(&shared)));
+        jobs.spawn(tasks::drops::run(Arc::clone(&shared)));
         let log_limiter = Arc::clone(&shared.operations.log_limiter);
         jobs.spawn(async move { log_limiter.run().await });
         jobs.spawn(tasks::group_backlogs::run(Arc::clone(&shared)));

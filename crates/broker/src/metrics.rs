@@ -93,6 +93,8 @@ metrics! {
     violations: Counter => "connections/violations" as "tenbin_violations_total",
     /// CONNECTs refused because of a rate limit.
     connects_rate_limited: Counter => "connections/rate_limited" as "tenbin_connects_total" { result = "rate_limited" },
+    /// Logins refused, also those of clients that were connected.
+    logins_refused: Counter as "tenbin_connects_total" { result = "login_refused" },
     /// TLS handshakes that succeeded.
     tls_handshakes: Counter => "connections/tls/accepted" as "tenbin_tls_handshakes_total" { result = "accepted" },
     /// TLS handshakes that failed or took too long.

@@ -13,6 +13,7 @@ mod health;
 mod metrics;
 mod openapi;
 mod past;
+mod refusals;
 mod scaling;
 mod secrets;
 mod secure;

@@ -41,8 +41,9 @@ pub(super) struct Login {
 }
 
 impl Login {
-    /// Logs the refusal and counts it for the address. Other programs read the line: its fields and their order stay.
-    pub(super) fn refused(&self, admission: &Admission, refusal: &LoginRefusal) {
+    /// Logs the refusal and counts it, also for the address. Other programs read the line: its fields and their order stay.
+    pub(super) fn refused(&self, shared: &BrokerState, refusal: &LoginRefusal) {
+        shared.operations.metrics.logins_refused.add(1);
         let Self { peer, client_id, user, listener } = self;
         let LoginRefusal { reason, source, cause, user: other } = refusal;
         let user = other.as_ref().or(user.as_ref()).map_or("", Text::as_str);
@@ -52,7 +53,7 @@ impl Login {
         );
         // Other reasons say nothing of the credentials.
         if [ReasonCode::BadUserNameOrPassword, ReasonCode::NotAuthorized].contains(reason) {
-            admission.addresses.failed(peer.address(), std::time::Instant::now());
+            shared.admission.addresses.failed(peer.address(), std::time::Instant::now());
         }
     }
 }

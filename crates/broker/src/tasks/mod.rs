@@ -1,5 +1,6 @@
 //! Background tasks of a broker. Each has a `run` that lasts as long as the broker; their data lives below.
 
+pub(crate) mod drops;
 pub(crate) mod expiry;
 pub(crate) mod group_backlogs;
 pub(crate) mod group_retry;

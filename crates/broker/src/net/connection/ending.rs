@@ -107,7 +107,7 @@ impl<S: Stream> ConnectionTask<S> {
         let (refusal, server) = (refusal.map(debug), server.as_ref().map(display));
         match row.event {
             Event::Nothing => {}
-            Event::Login(refusal) => self.login().refused(&shared.admission, refusal),
+            Event::Login(refusal) => self.login().refused(shared, refusal),
             Event::Debug(event) => tracing::debug!(%peer, ?client, reason, error, "{event}"),
             Event::Info(event) => tracing::info!(
                 %peer, ?client, refusal, packet, bytes, limit, rule, reason, error, server, "{event}"

@@ -100,7 +100,7 @@ pub(super) async fn accept<S: Stream>(
             bound.into_iter().for_each(|bound| shared.operations.metrics.bounds.hit(bound, 1, Instant::now()));
             let client = &login.client_id;
             match refusal {
-                Some(refusal) => login.refused(&shared.admission, &refusal),
+                Some(refusal) => login.refused(shared, &refusal),
                 None => tracing::info!(%peer, ?client, limit = bound.map(Bound::key), %reason, "CONNECT refused"),
             }
             let mut connack = ConnAck::new(false, reason);
