@@ -30,6 +30,18 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if .Values.admin.existingTokenSecret }}{{ .Values.admin.existingTokenSecret }}{{ else if .Values.admin.tokens }}{{ include "tenbin.fullname" . }}-tokens{{ end }}
 {{- end }}
 
+{{- define "tenbin.viewerSecret" -}}
+{{- if .Values.podMonitor.enabled }}{{ .Values.podMonitor.tokenSecret.name | default (printf "%s-viewer" (include "tenbin.fullname" .)) }}{{ end }}
+{{- end }}
+
+{{- define "tenbin.adminIsOpen" -}}
+{{- if or (include "tenbin.tokenSecret" .) (include "tenbin.viewerSecret" .) }}true{{ end }}
+{{- end }}
+
+{{- define "tenbin.adminScheme" -}}
+{{ if .Values.admin.tlsSecret }}HTTPS{{ else }}HTTP{{ end }}
+{{- end }}
+
 {{- define "tenbin.passwordSecret" -}}
 {{ .Values.existingPasswordSecret | default (printf "%s-passwords" (include "tenbin.fullname" .)) }}
 {{- end }}
