@@ -13,3 +13,4 @@ mod standing_groups;
 mod support;
 mod taken_back;
 mod unread;
+mod work_queues;

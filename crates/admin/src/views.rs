@@ -334,7 +334,7 @@ pub struct ScaleView {
 /// Something that looks wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FindingView {
-    /// `stalled`, `gone`, `fewer_than_wanted`, `slower`, `refused`, `denied` or `left`.
+    /// `stalled`, `overdue`, `gone`, `fewer_than_wanted`, `slower`, `refused`, `denied` or `left`.
     pub kind: &'static str,
     /// The finding in words.
     pub text: String,

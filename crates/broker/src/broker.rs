@@ -260,11 +260,12 @@ impl BrokerBuilder {
         let log_limiter = Arc::clone(&shared.operations.log_limiter);
         jobs.spawn(async move { log_limiter.run().await });
         jobs.spawn(tasks::group_backlogs::run(Arc::clone(&shared)));
+        jobs.spawn(tasks::due_groups::run(Arc::clone(&shared)));
+        jobs.spawn(tasks::dead_letters::run(Arc::clone(&shared)));
         if shared.storage.durable.is_some() {
             jobs.spawn(tasks::speeds::run(Arc::clone(&shared)));
             jobs.spawn(tasks::store_health::run(Arc::clone(&shared)));
             jobs.spawn(tasks::wills::run(Arc::clone(&shared)));
-            jobs.spawn(tasks::group_retry::run(Arc::clone(&shared)));
         }
         if let Some(interval) = shared.config.sys_interval() {
             jobs.spawn(tasks::sys_topics::run(Arc::clone(&shared), interval));

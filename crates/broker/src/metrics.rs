@@ -181,6 +181,8 @@ metrics! {
     spooling_ended: Counter => "spooling/ended" as "tenbin_spooling_ended_total",
     /// Clients disconnected because they were too slow.
     disconnected_slow: Counter => "spooling/disconnected" as "tenbin_disconnected_slow_total",
+    /// Messages of share groups that became dead letters, or were dropped in place of that.
+    dead_letters: Counter => "groups/dead_letters" as "tenbin_dead_letters_total",
     /// Times that reading from a client paused because it published too fast.
     publishers_paused: Counter => "publish/paused" as "tenbin_publishers_paused_total",
     /// Events that a webhook did not get, because it took them too slowly or not at all.

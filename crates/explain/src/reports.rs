@@ -23,8 +23,20 @@ pub(crate) struct Members {
     pub(crate) waiting: u64,
     /// Time that the members need for them; `None` = unknown.
     pub(crate) waiting_ms: Option<f64>,
+    /// Messages that members did not process; brokers of earlier versions do not tell.
+    #[serde(default)]
+    pub(crate) failures: Failures,
     pub(crate) members_total: u64,
     pub(crate) members: Vec<Member>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(crate) struct Failures {
+    pub(crate) rejected: u64,
+    pub(crate) overdue: u64,
+    pub(crate) dead_lettered: u64,
+    pub(crate) retries: u64,
+    pub(crate) oldest_retry_ms: f64,
 }
 
 #[derive(Debug, Clone, Deserialize)]

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use tenbin_kit::printable::printable;
 
-use crate::reports::{Candidate, Decision, Member, Members, Reports, Shadow};
+use crate::reports::{Candidate, Decision, Failures, Member, Members, Reports, Shadow};
 
 /// Maximum width of lines, in characters. Longer names go on in the next line.
 const WIDTH: usize = 100;
@@ -72,7 +72,21 @@ fn write_head(out: &mut dyn Write, members: &Members) -> io::Result<()> {
             line += &format!(" ({} ms of work)", number(*ms));
         }
     }
-    write_folded(out, &line, 4)
+    write_folded(out, &line, 4)?;
+    write_failures(out, &members.failures)
+}
+
+/// Writes what became of messages that members did not process.
+fn write_failures(out: &mut dyn Write, failures: &Failures) -> io::Result<()> {
+    let Failures { rejected, overdue, dead_lettered, retries, oldest_retry_ms } = failures;
+    if rejected + overdue + dead_lettered == 0 {
+        return Ok(());
+    }
+    let mut line = format!("  {rejected} rejected, {overdue} overdue, {dead_lettered} dead letters");
+    if *retries > 0 {
+        line += &format!("; {retries} wait for their next delivery, the first for {} ms", number(*oldest_retry_ms));
+    }
+    writeln!(out, "{line}")
 }
 
 /// Writes a text in lines of at most [`WIDTH`] characters; the later ones are indented.

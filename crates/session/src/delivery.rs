@@ -19,10 +19,8 @@ pub struct Delivery {
     pub published_qos: QoS,
     /// RETAIN of the publication.
     pub published_retain: bool,
-    /// Identifiers of the receiver's matching subscriptions; `None` if there are none.
-    ///
-    /// The second box saves a length field in the usual case without identifiers.
-    pub subscription_identifiers: Option<Arc<Box<[u32]>>>,
+    /// What few deliveries have; `None` if this one has nothing of it.
+    pub extras: Option<Arc<Extras>>,
     /// Expiry time; `None` = never.
     pub expires_at: Option<Instant>,
     /// Number of the share group that chose this receiver; `None` if no group did.
@@ -42,6 +40,19 @@ pub struct Delivery {
     /// Meaningless once the message is in a queue. From [`Delivery::WITHDRAWN`] on it is the number that
     /// [`Session::withdraw`](crate::Session::withdraw) assigned: the session that had sent the message knows it by that.
     pub message: u32,
+}
+
+/// Parts of a [`Delivery`] that most have not.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Extras {
+    /// Identifiers of the receiver's matching subscriptions.
+    pub identifiers: Box<[u32]>,
+    /// Deliveries of the message before this one, which its share group has taken back.
+    pub deliveries: u32,
+    /// The application's number of the receiver that had the last of them; 0 if it is unknown.
+    pub last_receiver: u64,
+    /// The application delivers the message to no receiver before this time; `None` = at any time.
+    pub due: Option<Instant>,
 }
 
 /// A stored copy of a message: its [`Location`] in eight bytes, as queues hold one for each message.
@@ -84,7 +95,7 @@ impl Delivery {
             retain,
             published_qos: qos,
             published_retain: retain,
-            subscription_identifiers: None,
+            extras: None,
             expires_at: None,
             share: None,
             share_key: None,
@@ -102,7 +113,55 @@ impl Delivery {
     /// Removes everything that one receiver's subscription determined.
     #[must_use]
     pub fn as_published(self) -> Self {
-        Self { qos: self.published_qos, retain: self.published_retain, subscription_identifiers: None, ..self }
+        let extras = self.extras.as_ref().and_then(|extras| extras.of_receiver(None));
+        Self { qos: self.published_qos, retain: self.published_retain, extras, ..self }
+    }
+
+    /// Addresses the message to a receiver with these Subscription Identifiers, in place of earlier ones.
+    #[must_use]
+    pub fn with_identifiers(self, identifiers: Option<&Arc<Extras>>) -> Self {
+        let extras = match &self.extras {
+            Some(extras) => extras.of_receiver(identifiers),
+            None => identifiers.cloned(),
+        };
+        Self { extras, ..self }
+    }
+
+    /// Counts a delivery that its share group has taken back from `receiver`. The message may be delivered again once it is
+    /// `due`. It is new to each session ([`Delivery::WITHDRAWN`]).
+    #[must_use]
+    pub fn taken_back(self, receiver: u64, due: Option<Instant>) -> Self {
+        let (deliveries, last_receiver) = (self.deliveries().saturating_add(1), receiver);
+        let extras = Extras { identifiers: Box::default(), deliveries, last_receiver, due };
+        Self { extras: Some(Arc::new(extras)), message: 0, ..self.as_published() }
+    }
+
+    /// Notes which receiver had the last delivery of a message that was read from the disk. The message is due.
+    #[must_use]
+    pub fn taken_from(mut self, last_receiver: u64) -> Self {
+        if let Some(extras) = &mut self.extras {
+            let extras = Arc::make_mut(extras);
+            (extras.last_receiver, extras.due) = (last_receiver, None);
+        }
+        self
+    }
+
+    /// Deliveries of the message before this one: see [`Extras::deliveries`].
+    #[inline]
+    pub fn deliveries(&self) -> u32 {
+        self.extras.as_ref().map_or(0, |extras| extras.deliveries)
+    }
+
+    /// [`Extras::last_receiver`]; `None` if it is unknown.
+    #[inline]
+    pub fn last_receiver(&self) -> Option<u64> {
+        self.extras.as_ref().map(|extras| extras.last_receiver).filter(|&receiver| receiver != 0)
+    }
+
+    /// [`Extras::due`].
+    #[inline]
+    pub fn due(&self) -> Option<Instant> {
+        self.extras.as_ref()?.due
     }
 
     /// Whether the message has expired and must not be sent `[MQTT-3.3.2-5]`.
@@ -132,7 +191,7 @@ impl Delivery {
 
     /// Identifiers of the receiver's matching subscriptions.
     pub fn identifiers(&self) -> &[u32] {
-        self.subscription_identifiers.as_deref().map_or(&[], |identifiers| identifiers)
+        self.extras.as_deref().map_or(&[], |extras| &extras.identifiers)
     }
 
     /// Remaining seconds, rounded up so that an unexpired message never has 0 `[MQTT-3.3.2-6]`.
@@ -140,6 +199,23 @@ impl Delivery {
         let left = self.expires_at?.saturating_duration_since(now);
         let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
         Some(u32::try_from(seconds).unwrap_or(u32::MAX))
+    }
+}
+
+impl Extras {
+    /// Subscription Identifiers alone; `None` if there are none.
+    pub fn identifiers(identifiers: impl Into<Box<[u32]>>) -> Option<Arc<Self>> {
+        let identifiers = identifiers.into();
+        (!identifiers.is_empty()).then(|| Arc::new(Self { identifiers, ..Self::default() }))
+    }
+
+    /// The part that belongs to the message, with the identifiers of another receiver.
+    fn of_receiver(&self, identifiers: Option<&Arc<Self>>) -> Option<Arc<Self>> {
+        if self.deliveries == 0 {
+            return identifiers.cloned();
+        }
+        let identifiers = identifiers.map(|extras| extras.identifiers.clone()).unwrap_or_default();
+        Some(Arc::new(Self { identifiers, ..self.clone() }))
     }
 }
 
@@ -195,6 +271,23 @@ mod tests {
     #[cfg(target_pointer_width = "64")]
     fn a_delivery_stays_within_two_cache_lines() {
         assert_eq!(size_of::<Delivery>(), 128);
+    }
+
+    #[test]
+    fn deliveries_of_a_message_stay_with_it_and_identifiers_do_not() {
+        let topic = tenbin_codec::TopicName::try_from("t").unwrap();
+        let template = PublishTemplate::new(&topic, None, &bytes::Bytes::new(), &mut bytes::BytesMut::new());
+        let (one, other) = (Extras::identifiers([1]), Extras::identifiers([2, 3]));
+        let first = Delivery { message: 5, ..Delivery::new(template, QoS::AtLeastOnce, false) };
+        let first = first.with_identifiers(one.as_ref());
+        assert_eq!((first.identifiers(), first.deliveries(), first.last_receiver()), (&[1][..], 0, None));
+        assert!(first.clone().as_published().extras.is_none());
+        let second = first.taken_back(9, None).with_identifiers(other.as_ref());
+        assert_eq!((second.identifiers(), second.deliveries(), second.last_receiver()), (&[2, 3][..], 1, Some(9)));
+        assert_eq!(second.message, 0);
+        let third = second.as_published().taken_back(4, None).with_identifiers(None);
+        assert_eq!((third.identifiers(), third.deliveries(), third.last_receiver()), (&[][..], 2, Some(4)));
+        assert!(Extras::identifiers([]).is_none());
     }
 
     #[test]

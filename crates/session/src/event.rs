@@ -1,8 +1,11 @@
 use std::num::NonZeroU64;
+use std::time::Duration;
 
-use tenbin_codec::{Auth, Disconnect, PacketId, PingReq, ReasonCode, SubAck, Subscribe, UnsubAck, Unsubscribe};
+use tenbin_codec::{
+    Ack, Auth, Disconnect, PacketId, PingReq, ReasonCode, SubAck, Subscribe, Text, UnsubAck, Unsubscribe,
+};
 
-use crate::{PendingAck, Publication, SharedDelivery, Stored};
+use crate::{Delivery, PendingAck, Publication, SharedDelivery, Stored};
 
 /// Result of a packet for the application.
 #[derive(Debug)]
@@ -24,6 +27,17 @@ pub enum Event {
         shared: Option<SharedDelivery>,
         /// [`crate::Delivery::stored`]: the copy is not needed any more.
         stored: Option<Stored>,
+    },
+    /// The peer refused a QoS 1 or 2 message of this side whose receiver a share group chose (PUBACK or PUBREC).
+    Rejected(Box<Rejected>),
+    /// The peer acknowledged or refused a message that [`crate::Connection::take_late`] took from it.
+    Late {
+        /// Packet Identifier of the PUBLISH, which is unused now.
+        packet_id: PacketId,
+        /// Success, or the reason for the refusal.
+        reason: ReasonCode,
+        /// Data for the share group.
+        shared: SharedDelivery,
     },
     /// The peer has a stored QoS 2 message of this side (PUBREC, possibly repeated). Store this, then call
     /// [`crate::Connection::release`].
@@ -54,4 +68,39 @@ pub enum Event {
     Disconnect(Disconnect),
     /// A step of extended authentication.
     Auth(Box<Auth>),
+}
+
+/// A message of a share group that the peer refused. It is not in flight any more.
+#[derive(Debug)]
+pub struct Rejected {
+    /// Packet Identifier of the PUBLISH.
+    pub packet_id: PacketId,
+    /// Reason for the refusal.
+    pub reason: ReasonCode,
+    /// Data for the share group.
+    pub shared: SharedDelivery,
+    /// The message.
+    pub delivery: Delivery,
+    /// Value of the User Property [`Rejected::RETRY_AFTER`]; `None` if it is missing, or no number of milliseconds.
+    pub retry_after: Option<Duration>,
+    /// Value of the User Property [`Rejected::DEAD_LETTER`].
+    pub dead_letter: Option<Text>,
+}
+
+impl Rejected {
+    /// User Property of an acknowledgement: milliseconds before the message is delivered again.
+    pub const RETRY_AFTER: &'static str = "retry-after-ms";
+    /// User Property of an acknowledgement: the message is to be delivered to no other receiver, for this reason.
+    pub const DEAD_LETTER: &'static str = "dead-letter";
+
+    pub(crate) fn new(ack: &Ack, shared: SharedDelivery, delivery: Delivery) -> Self {
+        let property = |name: &str| {
+            let properties = ack.properties.as_deref()?;
+            properties.user_properties.iter().find(|property| property.name.as_str() == name).map(|found| &found.value)
+        };
+        let retry_after = property(Self::RETRY_AFTER).and_then(|value| value.as_str().parse().ok());
+        let dead_letter = property(Self::DEAD_LETTER).map(Text::detach);
+        let retry_after = retry_after.map(Duration::from_millis);
+        Self { packet_id: ack.packet_id, reason: ack.reason, shared, delivery, retry_after, dead_letter }
+    }
 }

@@ -26,9 +26,9 @@ mod timers;
 mod violation;
 mod withdrawn;
 
-pub use connection::{Connection, DroppedResend, Role, Sent};
-pub use delivery::{Delivery, Location, SharedDelivery, Stored};
-pub use event::Event;
+pub use connection::{Connection, DroppedResend, Role, Sent, Unacknowledged};
+pub use delivery::{Delivery, Extras, Location, SharedDelivery, Stored};
+pub use event::{Event, Rejected};
 pub use limits::{Limits, SessionExpiry};
 pub use outbound::SentId;
 pub use publication::{PendingAck, Publication};

@@ -55,6 +55,8 @@ pub(crate) enum Stage {
     /// PUBCOMP. The peer has the message or must not get it again, so only data for the share group and for the stored
     /// copy is left `[MQTT-4.3.3-6]`.
     Released { shared: Option<SharedDelivery>, stored: Option<Stored> },
+    /// PUBACK, though another receiver has the message meanwhile: see [`crate::Connection::take_late`].
+    Late(SharedDelivery),
     /// SUBACK or UNSUBACK; ends with the connection.
     Request,
 }
@@ -302,6 +304,20 @@ impl Outbound {
         IDS - (u64::from(id.get() - 1) + IDS - self.next_sequence() % IDS) % IDS
     }
 
+    /// Ends the messages that other receivers have meanwhile, and returns their data.
+    pub(crate) fn end_late(&mut self) -> Vec<SharedDelivery> {
+        let mut late = Vec::new();
+        let mut from = 0;
+        while let Some((sequence, id)) = self.next_open(from) {
+            from = sequence + 1;
+            if let Some(&Stage::Late(shared)) = self.stage(id) {
+                self.close(id);
+                late.push(shared);
+            }
+        }
+        late
+    }
+
     /// Removes and returns the QoS 1 messages without PUBACK that `wanted` selects, oldest first.
     pub(crate) fn withdraw(&mut self, wanted: impl Fn(&Delivery) -> bool) -> Vec<(PacketId, Delivery)> {
         let mut withdrawn = Vec::new();
@@ -404,7 +420,7 @@ impl Stage {
         match self {
             Self::Published(delivery, sent_at) => delivery.shared(*sent_at),
             Self::Released { shared, .. } => *shared,
-            Self::Request => None,
+            Self::Late(_) | Self::Request => None,
         }
     }
 
@@ -412,7 +428,7 @@ impl Stage {
         match self {
             Self::Published(delivery, _) => delivery.stored,
             Self::Released { stored, .. } => *stored,
-            Self::Request => None,
+            Self::Late(_) | Self::Request => None,
         }
     }
 
@@ -424,7 +440,7 @@ impl Stage {
     fn bytes(&self) -> usize {
         match self {
             Self::Published(delivery, _) => delivery.queued_bytes(),
-            Self::Released { .. } | Self::Request => 0,
+            Self::Released { .. } | Self::Late(_) | Self::Request => 0,
         }
     }
 }

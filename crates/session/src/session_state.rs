@@ -116,6 +116,12 @@ impl Session {
         self.outbound.complete(find)
     }
 
+    /// Ends the messages that [`crate::Connection::take_late`] took, and returns their data. Call it when the connection has
+    /// ended: no acknowledgement of them can come any more.
+    pub fn end_late(&mut self) -> Vec<SharedDelivery> {
+        self.outbound.end_late()
+    }
+
     /// Number of received QoS 2 messages that are not released.
     pub fn awaiting_release(&self) -> usize {
         self.awaiting_release.len()

@@ -125,7 +125,10 @@ fn all_families_are_there_and_the_board_shows_no_others() {
         ("histogram", &["delivery_seconds", "auth_seconds"]),
         ("gauge", &["group_members", "group_waiting", "group_backlog", "group_oldest_seconds"]),
         ("gauge", &["group_predicted_wait_seconds", "group_desired_members", "group_drain_seconds"]),
-        ("counter", &["group_messages_total", "group_redispatched_total"]),
+        (
+            "counter",
+            &["group_messages_total", "group_redispatched_total", "group_rejected_total", "group_dead_lettered_total"],
+        ),
     ] {
         for name in names {
             assert_eq!(types.get(&format!("tenbin_{name}")[..]), Some(&kind), "{name}");

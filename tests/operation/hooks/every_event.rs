@@ -65,7 +65,8 @@ fn each_event_of_the_table_is_told_once() {
 }
 
 /// Events beyond the table. The test of webhooks makes them happen.
-const MORE: [&str; 6] = ["slow_begun", "slow_ended", "group_backlog", "denied", "leader_changed", "copies_changed"];
+const MORE: [&str; 7] =
+    ["slow_begun", "slow_ended", "group_backlog", "dead_letter", "denied", "leader_changed", "copies_changed"];
 
 #[test]
 fn table_has_each_event_of_the_trait() {

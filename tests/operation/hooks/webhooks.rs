@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 use tenbin_broker::hooks::{CopiesChange, LeaderChange};
 use tenbin_broker::{Broker, Config};
-use tenbin_codec::{Connect, ProtocolVersion, Publish, QoS, ReasonCode};
+use tenbin_codec::{Ack, Connect, Packet, ProtocolVersion, Publish, QoS, ReasonCode};
 
 use crate::hooks::stage::Stage;
 use crate::support::{PATIENCE, WebAnswer, WebRequest, WebServer, at_qos, lasting, message, text};
@@ -29,6 +29,7 @@ const EVENTS: [&str; 15] = [
     "slow_begun",
     "slow_ended",
     "group_backlog",
+    "dead_letter",
     "denied",
     "leader_changed",
     "copies_changed",
@@ -77,6 +78,7 @@ fn service_gets_each_event_signed_and_again_after_an_error() {
     let keys = format!(
         "[queue]\nmessages_maximum = 40\n[[webhook]]\nurl = 'http://{}/events?from=tenbin'\nevents = {EVENTS:?}\n\
          filter = 'orders/#'\npayload_bytes_maximum = 4\nsecret_file = '{}'\n\
+         [[share]]\ngroup = 'failing'\non_reject = 'dead_letter'\ndead_letter = ''\n\
          [[acl]]\ndeny = 'publish'\ntopic = 'orders/secret'\n[[acl]]\nallow = 'all'\ntopic = '#'\n",
         server.address(),
         secret_file.display()
@@ -99,6 +101,8 @@ fn service_gets_each_event_signed_and_again_after_an_error() {
         json!({"event": "session_expired", "client_id": "brief"}),
         json!({"event": "slow_begun", "client_id": "slow"}),
         json!({"event": "group_backlog", "group": "$share/g/work", "is_over": false}),
+        json!({"event": "dead_letter", "group": "$share/failing/orders/fail", "topic": "orders/fail", "reason": "rejected",
+            "deliveries": 1, "client_id": "visitor"}),
         json!({"event": "leader_changed", "epoch": 7, "leader": "b", "previous": "a", "duration_ms": 400}),
         json!({"event": "copies_changed", "epoch": 8, "copies": 2, "node": "a"}),
         json!({"event": "denied", "client_id": "visitor", "user": null, "action": "publish", "topic": "orders/secret"}),
@@ -133,6 +137,13 @@ fn make_all_happen(stage: &Stage) {
     visitor.publish_with(Publish { payload: vec![0xff].into(), ..message("orders/3", "") });
     visitor.publish("other", "1", QoS::AtLeastOnce);
     visitor.publish("orders/secret", "1", QoS::AtLeastOnce);
+
+    visitor.subscribe("$share/failing/orders/fail", QoS::AtLeastOnce);
+    visitor.publish("orders/fail", "1", QoS::AtLeastOnce);
+    let failing = visitor.receive_publish();
+    let id = failing.packet_id.expect("QoS 1");
+    visitor.send(&Packet::PubAck(Ack::new(id, ReasonCode::UnspecifiedError)));
+    visitor.unsubscribe(&["$share/failing/orders/fail"]);
 
     let mut sleeper = stage.connect_with(lasting(ProtocolVersion::V5, "sleeper"));
     sleeper.subscribe("orders/lost", QoS::AtMostOnce);

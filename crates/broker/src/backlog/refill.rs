@@ -78,7 +78,14 @@ impl Refill {
         }
         let ranges = entries.first_page();
         self.reading = Some(Arc::clone(&ranges));
-        NextPage::Read(PageOf { queue: queue.id(), kind: queue.kind(), ranges, bytes, by_reference: None })
+        NextPage::Read(PageOf {
+            queue: queue.id(),
+            kind: queue.kind(),
+            ranges,
+            bytes,
+            by_reference: None,
+            with_expired: false,
+        })
     }
 
     /// Makes the page that is being read void.

@@ -46,7 +46,10 @@ pub use error::ConfigError;
 pub(crate) use not_taken::{NotTaken, Reloaded};
 pub use service_url::ServiceUrl;
 
-pub use crate::values::{FairBy, NamePattern, Network, OrderingKey, ShareRule, UnknownKey, WrongNetwork};
+pub use crate::values::{
+    DeadLetterTopic, FairBy, NamePattern, Network, OnReject, OrderingKey, ShareRule, UnknownKey, WorkQueue,
+    WrongNetwork,
+};
 pub use environment::environment;
 
 use crate::values::{AclRule, ShareRules, policy_name, room_for_packet};

@@ -55,6 +55,8 @@ pub enum WebhookEvent {
     SlowEnded,
     /// The backlog of a share group has become too long, or is so no longer.
     GroupBacklog,
+    /// A message of a share group has become a dead letter.
+    DeadLetter,
     /// Rules have denied an action of a client.
     Denied,
     /// The node of this broker leads its cluster now.

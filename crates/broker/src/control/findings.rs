@@ -21,10 +21,12 @@ use super::groups::BusyGroup;
 use crate::lifecycle::chronicle::now_ms;
 use group::WatchedGroup;
 
-/// Kinds of findings, the most urgent first. *Overdue* joins them with time limits of acknowledgements.
+/// Kinds of findings, the most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Stalled,
+    /// A member that did not acknowledge messages in time.
+    Overdue,
     Gone,
     Fewer,
     Slower,
@@ -38,6 +40,7 @@ impl Kind {
     fn name(self) -> &'static str {
         match self {
             Self::Stalled => "stalled",
+            Self::Overdue => "overdue",
             Self::Gone => "gone",
             Self::Fewer => "fewer_than_wanted",
             Self::Slower => "slower",
@@ -138,11 +141,13 @@ impl Watch {
     pub(super) fn checks(&self) -> Vec<Check> {
         let watched = self.watched();
         let count = |wanted| watched.found.keys().filter(|(kind, ..)| *kind == wanted).count();
-        let [stalled, slower, gone, fewer] = [Kind::Stalled, Kind::Slower, Kind::Gone, Kind::Fewer].map(count);
+        let [stalled, overdue, slower, gone, fewer] =
+            [Kind::Stalled, Kind::Overdue, Kind::Slower, Kind::Gone, Kind::Fewer].map(count);
         let mut checks = Vec::new();
-        if stalled + slower + gone > 0 {
+        if stalled + overdue + slower + gone > 0 {
             let problem = format!(
-                "of share groups, {stalled} are stalled, {slower} are slower than others, and {gone} have gone; see \
+                "of share groups, {stalled} are stalled, {overdue} have overdue messages, {slower} are slower than \
+                 others, and {gone} have gone; see \
                  /api/v1/findings"
             );
             checks.push(Check::warning("members", problem));

@@ -145,6 +145,17 @@ impl Control {
             add("tenbin_group_oldest_seconds", Kind::Gauge, help, Some(age(arrival.oldest_at)));
             let help = "Messages that went from a member to another one.";
             add("tenbin_group_redispatched_total", Kind::Counter, help, count(arrival.redispatched));
+            add("tenbin_group_rejected_total", Kind::Counter, "Messages that members rejected.", count(load.rejected));
+            let help = "Messages that members did not acknowledge in time.";
+            add("tenbin_group_overdue_total", Kind::Counter, help, count(load.overdue));
+            let help = "Rejected and overdue messages that were to be delivered again.";
+            add("tenbin_group_retried_total", Kind::Counter, help, count(load.retried));
+            let help = "Messages that became dead letters, or were dropped in place of that.";
+            add("tenbin_group_dead_lettered_total", Kind::Counter, help, count(load.dead_lettered));
+            let help = "Messages that wait for their next delivery.";
+            add("tenbin_group_retries", Kind::Gauge, help, count(load.retries as u64));
+            let help = "Time for which the first of these has waited.";
+            add("tenbin_group_oldest_retry_seconds", Kind::Gauge, help, Some(load.oldest_retry.as_secs_f64()));
             let help = "Members that would clear the backlog within a minute.";
             add("tenbin_group_desired_members", Kind::Gauge, help, scale.desired.and_then(count));
             let drain = scale.completions_per_second.map(|_| scale.drain_seconds.unwrap_or(f64::INFINITY));

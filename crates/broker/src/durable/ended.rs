@@ -17,6 +17,8 @@ pub(crate) enum Ended {
     Refused,
     /// It is in memory, for a receiver whose session ends with the connection, or of QoS 0.
     InMemory,
+    /// It is a dead letter now, or was dropped in place of that.
+    DeadLetter,
     /// Its receiver's session has ended.
     Session,
     /// The last member has left its share group, which no rule keeps.
@@ -30,12 +32,13 @@ pub(crate) enum Ended {
 }
 
 impl Ended {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Delivered,
         Self::Expired,
         Self::TooLarge,
         Self::Refused,
         Self::InMemory,
+        Self::DeadLetter,
         Self::Session,
         Self::Group,
         Self::Ownerless,
@@ -51,6 +54,7 @@ impl Ended {
             Self::TooLarge => "too_large",
             Self::Refused => "refused",
             Self::InMemory => "in_memory",
+            Self::DeadLetter => "dead_letter",
             Self::Session => "session_ended",
             Self::Group => "group_ended",
             Self::Ownerless => "ownerless",

@@ -8,7 +8,9 @@
 //!            never written
 //!          1 | … without the seconds left: likewise
 //!   tag    of a session: QoS 1, RETAIN 4 | Subscription Identifiers, 4 each; or nothing: as published, RETAIN 0
-//!          of a share group: hash of the key that the group chose by 8; or nothing. No session's tag has 8 bytes
+//!          of a share group: hash of the key that the group chose by 8; or nothing; or, of a message that was delivered
+//!          before and taken back: that hash or 0 8 | deliveries 4 | when it is due 8, 0 = at once. No session's tag has 8
+//!          or 20 bytes
 //! ```
 
 use std::num::NonZeroU64;
@@ -16,7 +18,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tenbin_codec::{PublishTemplate, QoS, REFERENCE_BYTES};
-use tenbin_session::Delivery;
+use tenbin_session::{Delivery, Extras};
 use tenbin_store::spool::{RecordAt, Reference};
 
 use super::bytes::{Fields, RecordError};
@@ -63,8 +65,13 @@ pub(super) fn tag(delivery: &Delivery) -> Vec<u8> {
 }
 
 /// Encodes the tag of an entry in a share group's queue.
-pub(super) fn group_tag(delivery: &Delivery) -> Vec<u8> {
-    delivery.share_key.iter().flat_map(|key| key.get().to_le_bytes()).collect()
+pub(super) fn group_tag(delivery: &Delivery, clock: MessageClock) -> Vec<u8> {
+    if delivery.deliveries() == 0 {
+        return delivery.share_key.iter().flat_map(|key| key.get().to_le_bytes()).collect();
+    }
+    let key = delivery.share_key.map_or(0, NonZeroU64::get).to_le_bytes();
+    let due = clock.to_wall(delivery.due()).to_le_bytes();
+    [&key[..], &delivery.deliveries().to_le_bytes(), &due].concat()
 }
 
 /// Decodes a body and a tag. Returns the delivery, and whether it has expired.
@@ -116,6 +123,11 @@ fn delivery_of(
     if let Ok(key) = tag.try_into() {
         let key = NonZeroU64::new(u64::from_le_bytes(key)).ok_or(RecordError::Illegal("tag"))?;
         delivery.share_key = Some(key);
+    } else if let Ok(tag) = <&[u8; RETRY_TAG_BYTES]>::try_from(tag) {
+        let mut fields = Fields::of_key(tag);
+        delivery.share_key = NonZeroU64::new(fields.u64()?);
+        let (deliveries, due) = (fields.u32()?, clock.to_instant(fields.u64()?));
+        delivery.extras = Some(Arc::new(Extras { deliveries, due, ..Extras::default() }));
     } else if let Some((&flags, identifiers)) = tag.split_first() {
         (delivery.qos, delivery.retain) = flags_in(flags)?;
         let (identifiers, rest) = identifiers.as_chunks();
@@ -123,7 +135,7 @@ fn delivery_of(
             return Err(RecordError::Illegal("tag"));
         }
         let identifiers: Box<[u32]> = identifiers.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
-        delivery.subscription_identifiers = (!identifiers.is_empty()).then(|| Arc::new(identifiers));
+        delivery.extras = Extras::identifiers(identifiers);
     }
     Ok((delivery, expires_at.is_some_and(|at| clock.has_come(at))))
 }
@@ -173,10 +185,12 @@ const EXPIRES: u8 = 8;
 /// Bytes before the template in the body of a message that does not expire.
 pub(super) const HEAD_BYTES: usize = 6;
 const IDENTIFIERS_MAX: usize = 63;
+/// Bytes of the tag of a message that was taken back from a member of its share group.
+const RETRY_TAG_BYTES: usize = 20;
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use bytes::BytesMut;
     use tenbin_codec::TopicName;
@@ -185,6 +199,8 @@ mod tests {
     use super::super::message_expiry::RunClock;
     use super::super::wall_clock::StoredExpiry;
     use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
 
     fn delivery(qos: QoS, retain: bool) -> Delivery {
         let topic = TopicName::try_from("a/b").unwrap();
@@ -201,10 +217,8 @@ mod tests {
         let clock = RunClock::begin().now();
         let plain = delivery(QoS::AtLeastOnce, false);
         let less = Delivery { published_qos: QoS::ExactlyOnce, published_retain: true, ..plain.clone() };
-        let identifiers = Some(Arc::new([1, 268_435_455].into()));
-        let named = Delivery { subscription_identifiers: identifiers, retain: true, ..less.clone() };
-        let many = Some(Arc::new((0..100).collect()));
-        let many = Delivery { subscription_identifiers: many, ..plain.clone() };
+        let named = Delivery { extras: Extras::identifiers([1, 268_435_455]), retain: true, ..less.clone() };
+        let many = Delivery { extras: Extras::identifiers((0..100).collect::<Vec<_>>()), ..plain.clone() };
         for (delivery, tag_bytes) in [(plain, 0), (less, 1), (named, 9), (many, 253)] {
             let (body, tag) = stored(&delivery, clock);
             assert_eq!(tag.len(), tag_bytes);
@@ -224,8 +238,29 @@ mod tests {
         for key in [None, NonZeroU64::new(7), NonZeroU64::new(u64::MAX)] {
             let delivery = Delivery { share_key: key, ..delivery(QoS::AtLeastOnce, true) };
             let (body, _) = stored(&delivery, clock);
-            let back = decode(body, &group_tag(&delivery), clock).unwrap().0;
+            let back = decode(body, &group_tag(&delivery, clock), clock).unwrap().0;
             assert_eq!((back.share_key, back.qos, back.published_retain), (key, QoS::AtLeastOnce, true));
+            assert!(back.extras.is_none());
+        }
+    }
+
+    #[test]
+    fn deliveries_and_due_time_of_a_group_tag_round_trip() {
+        let clock = RunClock::begin().now();
+        let due = clock.at() + Duration::from_secs(5);
+        for (key, due) in [(None, None), (NonZeroU64::new(7), Some(due))] {
+            let delivery = Delivery { share_key: key, ..delivery(QoS::AtLeastOnce, false) };
+            let delivery = delivery.taken_back(3, None).taken_back(4, due);
+            let (body, _) = stored(&delivery, clock);
+            let tag = group_tag(&delivery, clock);
+            assert_eq!(tag.len(), RETRY_TAG_BYTES);
+            let back = decode(body, &tag, clock.restarted()).unwrap().0;
+            assert_eq!((back.share_key, back.deliveries(), back.last_receiver()), (key, 2, None));
+            let is_close = |back: Instant, due: Instant| {
+                back.saturating_duration_since(due) < SECOND && due.saturating_duration_since(back) < SECOND
+            };
+            assert_eq!(back.due().is_some(), due.is_some());
+            assert!(back.due().zip(due).is_none_or(|(back, due)| is_close(back, due)));
         }
     }
 

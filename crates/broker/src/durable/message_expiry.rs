@@ -7,7 +7,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::time::{Duration, Instant};
 
 use super::bytes::{Fields, RecordError};
-use super::wall_clock::{StoredExpiry, WallClock, millis};
+use super::wall_clock::{StoredExpiry, WallClock, WallTime, millis};
 
 /// The monotonic clock of one run, which begins when the run opens the store.
 #[derive(Debug, Clone, Copy)]
@@ -40,6 +40,9 @@ struct RunTime {
     ms: u64,
 }
 
+/// Latest time from now at which a message can be due: the wall clock may have been set back.
+pub(crate) const DUE_MOST: Duration = Duration::from_secs(24 * 60 * 60);
+
 impl RunClock {
     /// The clock of a run that begins now.
     pub(super) fn begin() -> Self {
@@ -53,6 +56,16 @@ impl RunClock {
 }
 
 impl MessageClock {
+    /// Converts a time to a wall time to store; `None` is 0.
+    pub(super) fn to_wall(self, at: Option<Instant>) -> WallTime {
+        self.wall.to_wall(at)
+    }
+
+    /// Converts a stored wall time; `None` for 0.
+    pub(super) fn to_instant(self, wall: WallTime) -> Option<Instant> {
+        self.wall.to_instant_within(DUE_MOST, wall)
+    }
+
     /// The expiry to store for a message that is stored now.
     pub(super) fn to_stored(self, expires_at: Instant) -> MessageExpiry {
         let RunClock { number, began } = self.run;

@@ -62,6 +62,7 @@ pub(crate) use ended::Ended;
 pub use error::StoreError;
 pub(crate) use groups::{KnownAge, KnownWait};
 pub(crate) use load::{RestoredSession, RestoredWill, Restoring};
+pub(crate) use message_expiry::DUE_MOST;
 pub(crate) use queue::{PublisherId, QueueKind, StoredQueue, as_refused};
 pub(crate) use reader::{
     ByReference, EntryRanges, PAGE_MESSAGES, Page, PageOf, REFERENCED_BYTES_MAX, REFERENCES_MAX, UnderWay,

@@ -49,6 +49,8 @@ pub(crate) struct PageOf {
     pub(crate) bytes: usize,
     /// Large payloads stay on disk, and references come in their place.
     pub(crate) by_reference: Option<ByReference>,
+    /// Expired messages are read too.
+    pub(crate) with_expired: bool,
 }
 
 /// The receiver of references.
@@ -65,7 +67,7 @@ pub(crate) struct ByReference {
 pub(crate) struct Page {
     /// Entries that were asked for. The page may end before their end.
     pub(crate) ranges: EntryRanges,
-    /// In order. `None`: the message has expired, or has no body.
+    /// In order. `None`: the message has expired, unless [`PageOf::with_expired`], or has no body.
     pub(crate) messages: Vec<(Sequence, Option<Delivery>)>,
     /// A message cannot be read for now, nor can those behind it.
     pub(crate) is_broken: bool,
@@ -256,7 +258,8 @@ fn read_page(
             tell_undecodable(queue, sequence, error);
         }
         let read = decoded.ok()?;
-        let mut delivery = read.filter(|(_, is_over)| !is_over).map(|(delivery, _)| delivery); // [MQTT-3.3.2-5]
+        let is_wanted = |is_over: bool| !is_over || of.with_expired; // [MQTT-3.3.2-5]
+        let mut delivery = read.filter(|(_, is_over)| is_wanted(*is_over)).map(|(delivery, _)| delivery);
         if let Some(delivery) = &mut delivery {
             delivery.stored = Some(kind.locate(sequence, delivery.qos).to_stored());
         }
@@ -439,8 +442,14 @@ mod tests {
     fn directory_stays_locked_until_the_reader_has_ended() {
         let directory = tempfile::tempdir().unwrap();
         let reader = reader(directory.path());
-        let of =
-            PageOf { queue: QueueId(1), kind: QueueKind::Group, ranges: Arc::default(), bytes: 1, by_reference: None };
+        let of = PageOf {
+            queue: QueueId(1),
+            kind: QueueKind::Group,
+            ranges: Arc::default(),
+            bytes: 1,
+            by_reference: None,
+            with_expired: false,
+        };
         let (going_on, held_up) = mpsc::sync_channel::<()>(0);
         reader.page_for(of.clone(), move |_| {
             let _ = held_up.recv();
@@ -465,8 +474,14 @@ mod tests {
     fn reader_panic_breaks_the_page_of_one_request_only() {
         let directory = tempfile::tempdir().unwrap();
         let reader = reader(directory.path());
-        let of =
-            PageOf { queue: QueueId(1), kind: QueueKind::Group, ranges: Arc::default(), bytes: 1, by_reference: None };
+        let of = PageOf {
+            queue: QueueId(1),
+            kind: QueueKind::Group,
+            ranges: Arc::default(),
+            bytes: 1,
+            by_reference: None,
+            with_expired: false,
+        };
         let (there, here) = mpsc::sync_channel(2);
         reader.page_for(of.clone(), move |page| {
             there.send(page.is_broken).unwrap();

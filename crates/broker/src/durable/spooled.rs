@@ -34,7 +34,7 @@ impl<'a> Appending<'a> {
     fn put(&mut self, queue: &StoredQueue, place: Place, delivery: &Delivery, room: &'a Room) {
         let tag = match queue.kind() {
             QueueKind::Session | QueueKind::Temporary => message::tag(delivery),
-            QueueKind::Group => message::group_tag(delivery),
+            QueueKind::Group => message::group_tag(delivery, self.clock),
         };
         self.places.push((place, tag));
         if self.body.is_none() {
@@ -224,6 +224,18 @@ impl Durable {
         let mut log = self.spool.begin();
         let to = queue.next()?;
         let moved = log.move_message(queue.at(from), to, None);
+        moved.is_ok_and(|is_moved| is_moved).then_some(to.sequence)
+    }
+
+    /// Moves an entry behind all others of a group's queue, with the present deliveries and due time of its message.
+    /// `from`: in that queue, or in the queue of the member that got the message. Returns its offset; `None` if the queue
+    /// has ended, or the entry has no message.
+    pub(crate) fn take_back(&self, queue: &StoredQueue, from: Place, delivery: &Delivery) -> Option<Sequence> {
+        let tag = message::group_tag(delivery, self.clock.now());
+        let mut log = self.spool.begin();
+        log.without_hurry();
+        let to = queue.next()?;
+        let moved = log.move_message(from, to, Some(&tag));
         moved.is_ok_and(|is_moved| is_moved).then_some(to.sequence)
     }
 

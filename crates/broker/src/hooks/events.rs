@@ -60,6 +60,7 @@ events! {
     SLOW_BEGUN "slow_begun",
     SLOW_ENDED "slow_ended",
     GROUP_BACKLOG "group_backlog",
+    DEAD_LETTER "dead_letter",
     DENIED "denied",
     LEADER_CHANGED "leader_changed",
     COPIES_CHANGED "copies_changed",

@@ -1,7 +1,7 @@
 use super::{
-    Client, Connecting, CopiesChange, Denial, Dropped, Ending, Events, Granted, Handle, InFlight, LeaderChange,
-    Outgoing, Packet, PacketType, Publication, QosDropReason, ReasonCode, Subscribing, Targets, Text, TopicFilter,
-    TopicName,
+    Client, Connecting, CopiesChange, DeadLetter, Denial, Dropped, Ending, Events, Granted, Handle, InFlight,
+    LeaderChange, Outgoing, Packet, PacketType, Publication, QosDropReason, ReasonCode, Subscribing, Targets, Text,
+    TopicFilter, TopicName,
 };
 use crate::metrics::MetricsSnapshot;
 
@@ -141,6 +141,9 @@ pub trait Hooks: Send + Sync + 'static {
     /// The backlog of a share group (`$share/NAME/FILTER`) is full or holds its publishers' acknowledgements, or
     /// `is_over`: no longer. The broker looks each second. `messages`: length of the backlog.
     fn group_backlog(&self, group: &str, messages: usize, is_over: bool) {}
+
+    /// A message of a share group has become a dead letter, or was dropped in place of that.
+    fn dead_letter(&self, letter: &DeadLetter<'_>) {}
 
     /// Rules have denied an action of a client, which MQTT 3.1.1 does not tell it.
     fn denied(&self, denial: &Denial<'_>) {}

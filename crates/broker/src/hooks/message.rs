@@ -127,6 +127,22 @@ impl<'a> Dropped<'a> {
     }
 }
 
+/// A message of a share group that has become a dead letter.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct DeadLetter<'a> {
+    /// The share group: `$share/NAME/FILTER`.
+    pub group: String,
+    /// Topic of the message.
+    pub topic: &'a str,
+    /// Why: `rejected`, `overdue`, `expired`, `limit`, or the words of the member.
+    pub reason: &'a str,
+    /// Times that it was delivered.
+    pub deliveries: u32,
+    /// The member that had it last; empty if that is unknown.
+    pub client_id: &'a Text,
+}
+
 /// Why a message was dropped, by the counters in [`MetricsSnapshot`](crate::MetricsSnapshot).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

@@ -21,7 +21,7 @@ pub use events::Events;
 pub(crate) use handle::{Answer, Embedded, Inbox};
 pub use handle::{BrokerStopped, Handle, PublishError, Received, Subscription};
 pub use hooks_trait::{Hooks, Verdict};
-pub use message::{Denial, DropReason, Dropped, InFlight, Message, Publication, QosDropReason};
+pub use message::{DeadLetter, Denial, DropReason, Dropped, InFlight, Message, Publication, QosDropReason};
 pub use outgoing::Outgoing;
 pub(crate) use set::HookSet;
 pub use targets::Targets;

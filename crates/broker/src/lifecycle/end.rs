@@ -75,9 +75,14 @@ fn leave(shared: &BrokerState, lease: &mut Lease, end: ConnectionEnd, now: Insta
     // Shared messages go to other members: first those it has not acknowledged, then those in its queue. QoS 2 messages
     // stay with the member that they were sent to [MQTT-4.8.2-4]. Messages that come back unsent are
     // resends [MQTT-4.4.0-1].
+    let late = session.end_late();
+    if !late.is_empty() {
+        client.load.set_overdue(0);
+        take_back(shared, &client, late.iter().map(Booked::of_sent).sum());
+    }
     let under_way = session.shared_in_flight().map(|delivery| delivery.share);
     let Detached { redelivery, taken, waiting } = routing.router.detach(client.number, &client.outbox, under_way);
-    let mut orphans = routing.router.withdraw(&mut session);
+    let mut orphans = routing.router.withdraw(&mut session, client.number);
     take_back(shared, &client, orphans.iter().map(Booked::of).sum());
     orphans.extend(taken);
     routing.router.keys_done(orphans.iter().filter_map(HeldKey::of), client.number);

@@ -9,7 +9,7 @@ use std::time::Instant;
 use tenbin_balancer::Rng;
 use tenbin_codec::{Packet, ReasonCode};
 use tenbin_pending::PendingPeer;
-use tenbin_session::{Connection, PendingAck};
+use tenbin_session::{Connection, Delivery, PendingAck};
 
 use super::door::Passage;
 use super::end::End;
@@ -409,6 +409,15 @@ impl Core {
     fn serve_backlogs(&self, now: Instant) {
         let client = &self.lease.client;
         self.open.shared.routing.router.serve(&client.outbox, true, now, &mut Rng::new(client.number));
+    }
+
+    /// Ends a message that expired before it was sent. Returns whether it is dropped, and does not become a dead letter of its
+    /// share group.
+    #[cold]
+    pub(super) fn expires(&self, delivery: Delivery) -> bool {
+        let Some(share) = delivery.share.filter(|_| delivery.published_qos.is_acknowledged()) else { return true };
+        let found = self.open.shared.routing.router.work_queue(share);
+        found.is_none_or(|(group, _)| group.doom_expired(delivery).is_some())
     }
 
     /// Releases the ordering key of a message that will not be acknowledged any more.

@@ -166,7 +166,11 @@ impl DeferredSends {
                 self.outcomes.sent.extend(core.connection.sent_id(id).map(|id| (to, id)));
             }
             Sent::Written(None) => self.outcomes.end(Ended::Delivered, from),
-            Sent::Expired => self.outcomes.end(Ended::Expired, from),
+            // The original ends once its dead letter is durable.
+            Sent::Expired(delivery) if dooms_expired(core, &delivery) => {
+                return Sent::Expired(Delivery { stored: Some(stored), ..delivery });
+            }
+            Sent::Expired(_) => self.outcomes.end(Ended::Expired, from),
             Sent::TooLarge => self.outcomes.end(Ended::TooLarge, from),
             Sent::Blocked(delivery) => return Sent::Blocked(Delivery { stored: Some(stored), ..delivery }),
         }
@@ -226,7 +230,7 @@ impl DeferredSends {
     }
 
     /// Log position of a stored message; `None` if its queue is gone.
-    fn place_of(&mut self, core: &Core, stored: Stored, share: Option<NonZeroU64>) -> Option<Place> {
+    pub(super) fn place_of(&mut self, core: &Core, stored: Stored, share: Option<NonZeroU64>) -> Option<Place> {
         if !matches!(stored.location(), Location::Group(_)) {
             return core.lease.client.outbox.stored()?.place_of(stored);
         }
@@ -237,6 +241,13 @@ impl DeferredSends {
         self.group = Some((share, queue));
         place
     }
+}
+
+/// Whether a message of a share group, which has expired, becomes a dead letter.
+#[cold]
+fn dooms_expired(core: &Core, delivery: &Delivery) -> bool {
+    let found = delivery.share.and_then(|share| core.open.shared.routing.router.work_queue(share));
+    found.is_some_and(|(group, _)| group.dooms_expired())
 }
 
 /// Deferred PUBRELs and PUBCOMPs of one connection at which it is not read any more: all that a client can need.

@@ -28,6 +28,8 @@ pub(super) enum End {
     Stalled,
     /// A packet of this many bytes exceeds the memory limit of its owner's account, which is this bound.
     NoMemory(usize, Bound),
+    /// The client did not acknowledge a message of a share group in time.
+    Overdue,
     /// A published message had no room, and the client's version has no refusal.
     Unanswered,
     /// An answer that the client needs exceeds its Maximum Packet Size.

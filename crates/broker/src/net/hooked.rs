@@ -295,7 +295,7 @@ impl Hooked {
                     self.in_flight.insert(*id, named);
                 }
             }
-            Sent::Expired => self.dropped(&named.topic, DropReason::Expired),
+            Sent::Expired(_) => self.dropped(&named.topic, DropReason::Expired),
             Sent::TooLarge => self.dropped(&named.topic, DropReason::TooLarge),
             Sent::Written(None) | Sent::Blocked(_) => {}
         }

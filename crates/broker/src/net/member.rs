@@ -91,6 +91,23 @@ impl Member {
         }
     }
 
+    /// Handles the acknowledgement or refusal of a message that another member has meanwhile. Its key was released then.
+    pub(super) fn late(&self, core: &Core, delivery: &SharedDelivery, reason: ReasonCode, batch: &mut InputBatch) {
+        let booked = Booked::of_sent(delivery);
+        if reason.is_error() {
+            booked.refuse(&core.lease.client.load, batch.now.nanos);
+            return;
+        }
+        let sent_at = core.open.shared.clock.nanos(delivery.sent_at);
+        batch.acknowledged.get_or_insert_with(|| Acknowledged::new(batch.now.nanos)).add(sent_at, booked.bytes);
+        batch.tell_acknowledged(&core.lease.client.load);
+    }
+
+    /// When a message was sent on this connection.
+    pub(super) fn sent_here_at(&self, delivery: &SharedDelivery) -> Instant {
+        delivery.sent_at.max(self.established_at)
+    }
+
     /// Handles a published load report; returns the Reason Code of its acknowledgement.
     pub(super) fn published_report(
         &mut self,

@@ -273,8 +273,8 @@ fn send_single(
             core.keys_done(held_key);
         }
         Sent::Written(Some(_)) => tally.sent[qos as usize] += 1, // its acknowledgement ends the booking
-        Sent::Expired => {
-            tally.expired += 1;
+        Sent::Expired(delivery) => {
+            tally.expired += u64::from(core.expires(delivery));
             tally.given_up += booked;
             core.keys_done(held_key);
         }

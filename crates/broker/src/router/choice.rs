@@ -125,6 +125,26 @@ impl<'a> Question<'a, '_> {
             && (!is_acknowledged || !load.is_draining() || self.members.follows_others(member.id(), self.dispatch))
     }
 
+    /// Chooses another member than the given one, which had the message before, if there is one that can take it. Only for
+    /// messages of which no order is kept.
+    #[cold]
+    pub(super) fn another_than(self, member: &'a Member<GroupMember>) -> &'a Member<GroupMember> {
+        let is_other = |other: &Member<GroupMember>| {
+            other.id() != member.id()
+                && other.load().availability() == Availability::Ready
+                && !other.load().is_draining()
+                && !other.load().is_passed_over()
+                && other.load().can_begin()
+                && other.value().outbox.takes(self.dispatch.bytes as usize)
+        };
+        if self.dispatch.key.is_some() {
+            return member;
+        }
+        let Some(other) = self.members.pick_where(self.dispatch, is_other) else { return member };
+        self.take_back(member);
+        other
+    }
+
     /// Cancels the booking of a message on a member that does not get it.
     pub(super) fn take_back(self, member: &Member<GroupMember>) {
         member.load().taken_back(1, self.dispatch.bytes.into(), self.dispatch.at);

@@ -14,7 +14,7 @@
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tenbin_balancer::{Nanos, Rng};
 use tenbin_session::Delivery;
@@ -34,6 +34,7 @@ mod keep;
 mod order;
 mod pages;
 mod pinned;
+mod retries;
 mod shares;
 
 pub(crate) use hold::HoldingGroup;
@@ -42,6 +43,7 @@ use ages::Ages;
 use hold::Hold;
 use order::Order;
 use pinned::PinnedKeys;
+use retries::Retries;
 use shares::Shares;
 
 /// Messages of one batch that share groups refused, and entries that the batch got late.
@@ -96,6 +98,8 @@ struct Queued {
     pinned: PinnedKeys,
     /// The on-disk backlog, behind `queue`.
     spill: Spill,
+    /// Messages that wait for their next delivery, beside the backlog. `None` = there was none so far.
+    retries: Option<Box<Retries>>,
     /// Redeliveries in progress. Their messages are older than the backlog, which therefore stays.
     redeliveries: usize,
     /// When the front of the backlog last found no member.
@@ -152,7 +156,15 @@ impl GroupBacklog {
 
 impl Queued {
     fn len(&self) -> usize {
-        self.queue.len() + self.pinned.len() + self.spill.entries.messages()
+        self.queue.len() + self.pinned.len() + self.spill.entries.messages() + self.waiting_retries()
+    }
+
+    fn retries(&mut self) -> &mut Retries {
+        self.retries.get_or_insert_default()
+    }
+
+    fn waiting_retries(&self) -> usize {
+        self.retries.as_ref().map_or(0, |retries| retries.len())
     }
 
     /// Returns whether it is too early to offer the backlog to all members again.
@@ -194,9 +206,13 @@ impl SharedGroup {
     #[cold]
     pub(super) fn is_still_over_quota(&self, publisher: u64, now: Moment, rng: &mut Rng) -> bool {
         let (expired, is_over) = self.change_queued(|queued| {
-            let expired = queued.queue.drop_expired(now.at) + queued.pinned.drop_expired(now.at, &self.queues.budget);
+            let expired = match self.dooms_expired() {
+                true => 0, // they become dead letters in their turn
+                false => queued.queue.drop_expired(now.at) + queued.pinned.drop_expired(now.at, &self.queues.budget),
+            };
             while self.is_full(queued) && self.give_oldest(queued, now, rng) {}
-            (expired, self.is_full(queued) && !self.has_share(queued, publisher))
+            let is_over = self.is_full(queued) && !self.has_share(queued, publisher);
+            (expired, is_over || self.has_failures(queued))
         });
         self.queues.metrics.dropped_expired.add(expired);
         is_over
@@ -229,7 +245,7 @@ impl SharedGroup {
                 let is_acknowledged = delivery.published_qos.is_acknowledged();
                 let is_late = delivery.stored.is_none();
                 let is_behind = is_acknowledged && refused.keys.contains(&key);
-                let left = if is_behind || self.lacks_disk_room(&delivery) {
+                let left = if is_behind || self.lacks_disk_room(&delivery) || self.has_failures(queued) {
                     Some(delivery)
                 } else if queued.holds_up_all() && is_acknowledged {
                     self.keep(queued, delivery, is_late, refused, now)
@@ -269,6 +285,7 @@ impl SharedGroup {
             self.announce();
             let mut left = Vec::new();
             for delivery in deliveries {
+                let Some(delivery) = self.doom_spent(delivery) else { continue };
                 // No message may overtake one that has to stay.
                 let may_go = left.is_empty() || !delivery.published_qos.is_acknowledged();
                 if !may_go {
@@ -361,9 +378,11 @@ impl SharedGroup {
     }
 
     /// Drops an expired message at its turn: no member would begin with it in time.
-    fn expire(&self, delivery: &Delivery) {
-        self.queues.metrics.dropped_expired.add(1);
-        self.end_stored(Ended::Expired, delivery.stored);
+    fn expire(&self, delivery: Delivery) {
+        if let Some(delivery) = self.doom_expired(delivery) {
+            self.queues.metrics.dropped_expired.add(1);
+            self.end_stored(Ended::Expired, delivery.stored);
+        }
     }
 
     /// Begins a redelivery of messages from a member. New messages wait until [`SharedGroup::end_redelivery`].
@@ -401,7 +420,7 @@ impl SharedGroup {
             queued.pinned.move_to_front_of(&mut queued.queue, &self.queues.budget);
             let on_disk = queued.spill.entries.messages() as u64;
             queued.spill.clear();
-            queued.queue.clear() + on_disk
+            queued.queue.clear() + queued.retries.as_mut().map_or(0, |retries| retries.clear()) + on_disk
         });
         self.queues.metrics.dropped_offline.add(dropped);
         dropped
@@ -417,7 +436,7 @@ impl SharedGroup {
         for _ in 0..DISPATCHED_AT_ONCE {
             let Some(delivery) = queued.queue.pop(&self.queues.budget) else { return false };
             if delivery.is_expired(now.at) {
-                self.expire(&delivery);
+                self.expire(delivery);
             } else if let Some(delivery) = self.place_or_block(queued, delivery, now, rng) {
                 queued.queue.put_back(delivery.as_published());
                 queued.refused_at = Some(now.nanos);
@@ -461,15 +480,38 @@ impl SharedGroup {
         let mut queued = self.backlog.lock();
         let result = change(&mut queued);
         queued.queue.settle(&self.queues.budget);
+        if let Some(retries) = &mut queued.retries {
+            retries.settle(&self.queues.budget);
+        }
         let exists = queued.exists();
         if !exists {
             queued.shares.clear();
         }
         self.backlog.has_backlog.store(exists, Ordering::Release);
         queued.spill.entries.charge_to(|| self.payer.load_full());
-        self.backlog.is_over_quota.store(self.is_full(&queued), Ordering::Relaxed);
+        self.backlog.is_over_quota.store(self.is_full(&queued) || self.has_failures(&queued), Ordering::Relaxed);
         self.update_hold(&queued);
         result
+    }
+
+    /// Returns whether so many messages wait for their next delivery, or for the dead letters, that new ones are refused.
+    fn has_failures(&self, queued: &Queued) -> bool {
+        queued.retries.as_ref().is_some_and(|retries| retries.are_full(&self.queues.limits))
+            || self.figures.are_behind()
+    }
+
+    /// Sets when members look next for messages that they did not acknowledge in time: see [`Retries::next_look`].
+    pub(super) fn next_look(&self, interval: Option<Duration>, now: Instant) -> Option<Instant> {
+        let mut queued = self.backlog.lock();
+        match interval {
+            None => queued.retries.as_mut()?.next_look(None, now),
+            interval => queued.retries().next_look(interval, now),
+        }
+    }
+
+    /// Returns whether messages wait for their next delivery.
+    pub(super) fn has_retries(&self) -> bool {
+        self.backlog.lock().waiting_retries() > 0
     }
 
     fn is_full(&self, Queued { queue, spill, .. }: &Queued) -> bool {

@@ -9,13 +9,14 @@ use dashmap::DashMap;
 use tenbin_balancer::Nanos;
 use tenbin_codec::{SharedFilter, TopicFilter, TopicName};
 
+use super::dead_letters::DeadLetters;
+use super::due_groups::DueGroups;
 use super::filter_tree::{Children, FilterNode};
 use super::hash_trie::{HashTrie, Key};
 use super::key_hasher::KeyHasher;
 use super::matches::{MatchSet, MatchSetBuilder};
 use super::share_group::{GroupMember, GroupQueues, SharedGroup};
 use super::subscribers::{FilterEntry, Subscriber};
-use super::unread::UnreadGroups;
 use super::versions::{Part, Parts, Versions};
 use super::{Naming, Receiver};
 use crate::auth::Access;
@@ -107,6 +108,7 @@ impl FilterIndex {
         let mut edit = self.edit();
         let changed = self.groups.iter().filter(|group| group.set_rules(rules.of(group.name()))).count();
         self.rules.store(Arc::new(rules));
+        self.groups.iter().for_each(|group| group.begin_to_look());
         edit.stand();
         drop(edit);
         self.invalidate(); // cached routes contain ordering keys
@@ -131,8 +133,12 @@ impl FilterIndex {
         &self.queues.keys
     }
 
-    pub(super) fn unread_groups(&self) -> &UnreadGroups {
-        &self.queues.unread
+    pub(super) fn due_groups(&self) -> &DueGroups {
+        &self.queues.due
+    }
+
+    pub(super) fn dead_letters(&self) -> &DeadLetters {
+        &self.queues.dead_letters
     }
 
     pub(super) fn hasher(&self) -> &RandomState {
@@ -246,11 +252,13 @@ impl Edit<'_> {
             match entry.groups.get(&name) {
                 Some(group) => {
                     group.join(receiver, member, now);
+                    group.begin_to_look();
                     index.forget_suspended(group, receiver.number);
                 }
                 None => {
                     let group = index.new_group(shared);
                     group.join(receiver, member, now);
+                    group.begin_to_look();
                     index.groups.insert(group.number(), Arc::clone(&group));
                     entry.groups.set(&name, Some(group));
                 }

@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use tenbin_codec::{QoS, TopicName};
+use tenbin_session::Extras;
 
 use super::key_hasher::KeyHasher;
 use super::ordering_key::TopicKey;
@@ -66,7 +67,7 @@ pub(super) struct Target {
 pub(super) struct Terms {
     pub(super) qos: QoS,
     pub(super) retain_as_published: bool,
-    pub(super) identifiers: Option<Arc<Box<[u32]>>>,
+    pub(super) identifiers: Option<Arc<Extras>>,
 }
 
 /// Collects matching filters, and merges the subscriptions of each session. Sessions without the right to receive the
@@ -201,11 +202,7 @@ fn terms<'a>(subscriptions: impl Iterator<Item = &'a Subscriber>) -> Option<Term
         identifiers.extend(subscription.grant.identifier);
     }
     let (qos, retain_as_published) = merged?;
-    Some(Terms {
-        qos,
-        retain_as_published,
-        identifiers: (!identifiers.is_empty()).then(|| Arc::new(identifiers.into())),
-    })
+    Some(Terms { qos, retain_as_published, identifiers: Extras::identifiers(identifiers) })
 }
 
 impl Target {

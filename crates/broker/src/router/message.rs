@@ -166,7 +166,7 @@ impl<'a> RoutedMessage<'a> {
             retain: retain && terms.retain_as_published, // [MQTT-3.3.1-12], [MQTT-3.3.1-13]
             published_qos: self.qos,
             published_retain: retain,
-            subscription_identifiers: terms.identifiers.clone(),
+            extras: terms.identifiers.clone(),
             stored: None,
             expires_at: self.publication.and_then(|publication| publication.expires_at),
             share: share.group,

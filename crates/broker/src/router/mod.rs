@@ -10,7 +10,9 @@
 #[cfg(feature = "admin")]
 mod administration;
 mod choice;
+mod dead_letters;
 mod decisions;
+mod due_groups;
 mod fanout;
 mod filter_tree;
 mod group_backlog;
@@ -31,8 +33,8 @@ mod route_cache;
 mod share_group;
 mod share_report;
 mod subscribers;
-mod unread;
 mod versions;
+mod work_queue;
 mod work_stealing;
 
 use std::collections::HashSet;
@@ -43,10 +45,12 @@ use std::time::Instant;
 
 use tenbin_balancer::{MemberLoad, Rng};
 use tenbin_codec::{RetainHandling, SharedFilter, SubscriptionOptions, TopicFilter, TopicName};
-use tenbin_session::Publication;
+use tenbin_session::{Extras, Publication};
 
 pub(crate) use crate::values::Naming;
+pub(crate) use dead_letters::{DeadLetters, Doomed};
 pub(crate) use decisions::DecisionBudget;
+pub(crate) use due_groups::DueGroups;
 pub(crate) use fanout::Collector;
 pub(crate) use group_backlog::HoldingGroup;
 pub(crate) use held_key::HeldKey;
@@ -62,7 +66,7 @@ pub(crate) use retained_pages::{Paged, RetainedPages};
 pub(crate) use share_group::load::{GroupLoad, MemberFigures};
 pub(crate) use share_group::{GroupQueues, SharedGroup};
 pub(crate) use share_report::ShareReport;
-pub(crate) use unread::UnreadGroups;
+pub(crate) use work_queue::{Cause, Failed};
 
 use crate::auth::{Access, Rights};
 use crate::durable::{CommitPoint, Durable, QueueId, StoredQueue};
@@ -110,7 +114,7 @@ impl Grant {
         Terms {
             qos: self.options.qos,
             retain_as_published: self.options.retain_as_published,
-            identifiers: self.identifier.map(|identifier| Arc::new([identifier].into())),
+            identifiers: self.identifier.and_then(|identifier| Extras::identifiers([identifier])),
         }
     }
 }
@@ -198,9 +202,9 @@ impl Router {
         self.index.group_by_number(number)?.stored()
     }
 
-    /// Groups whose on-disk backlog cannot be read at present.
-    pub(crate) fn unread_groups(&self) -> &UnreadGroups {
-        self.index.unread_groups()
+    /// Groups that are to be looked at later.
+    pub(crate) fn due_groups(&self) -> &DueGroups {
+        self.index.due_groups()
     }
 
     /// Applies `rules` to all share groups, existing ones included. Members and messages stay.

@@ -100,10 +100,15 @@ impl Router {
         }
     }
 
-    /// Takes the QoS 1 messages of share groups in flight from a session without a connection.
-    pub(crate) fn withdraw(&self, session: &mut Session) -> Vec<Delivery> {
-        session
-            .withdraw(|delivery| delivery.share.is_some(), |count| self.withdrawn.fetch_add(count, Ordering::Relaxed))
+    /// Takes the QoS 1 messages of share groups in flight from the session of this number, which has no connection.
+    pub(crate) fn withdraw(&self, session: &mut Session, number: u64) -> Vec<Delivery> {
+        let numbers = |count| self.withdrawn.fetch_add(count, Ordering::Relaxed);
+        let withdrawn = session.withdraw(|delivery| delivery.share.is_some(), numbers).into_iter();
+        let count_lost = |delivery: Delivery| match delivery.share.and_then(|share| self.index.group_by_number(share)) {
+            Some(group) => group.count_lost(delivery, number),
+            None => delivery,
+        };
+        withdrawn.map(count_lost).collect()
     }
 
     /// Redelivers messages taken from a member of share groups, each group's in order. Messages that no member takes go

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use tenbin_codec::{PublishTemplate, QoS, TopicFilter};
-use tenbin_session::{Delivery, Publication};
+use tenbin_session::{Delivery, Extras, Publication};
 
 use crate::durable::{CommitPoint, Durable, EncodedRetained};
 use crate::hooks::{Events, HookSet};
@@ -365,7 +365,7 @@ impl Retained {
     /// Creates the delivery for a SUBSCRIBE: RETAIN set, with the subscription's identifier.
     pub(crate) fn delivery(&self, grant: Grant) -> Delivery {
         Delivery {
-            subscription_identifiers: grant.identifier.map(|identifier| Arc::new([identifier].into())),
+            extras: grant.identifier.and_then(|identifier| Extras::identifiers([identifier])),
             expires_at: self.expires_at,
             ..Delivery::new(self.template.clone(), self.qos.min(grant.options.qos), true)
         }

@@ -10,19 +10,20 @@ use tenbin_session::{Delivery, Stored};
 
 use super::Receiver;
 use super::choice::{self, Choice, Question, Source};
+use super::dead_letters::{DeadLetters, WorkFigures};
 use super::decisions::{DecisionBudget, Decisions};
+use super::due_groups::DueGroups;
 use super::group_backlog::GroupBacklog;
 use super::held_key;
 use super::key_hasher::KeyHasher;
 use super::matches::Terms;
 use super::ordering_key::TopicKey;
-use super::unread::UnreadGroups;
 use crate::durable::{Durable, Ended, StoredQueue, bytes_of};
 use crate::hooks::HookSet;
 use crate::memory::Account;
 use crate::metrics::Metrics;
 use crate::outbox::{Booked, Budget, Concerns, Limits, Outbox, Tally};
-use crate::values::{Clock, Grant, GroupRules, Moment, OrderingKey};
+use crate::values::{Clock, Grant, GroupRules, Moment, OrderingKey, WorkQueue};
 
 /// The sessions that share one subscription, named by share name and filter (MQTT 5.0 §4.8.2).
 ///
@@ -36,6 +37,9 @@ pub(crate) struct SharedGroup {
     /// The rule that gives messages their ordering key; `None` = no order. Stored with the rules of `members`, loaded
     /// when a route is made and when a message is redelivered.
     key: ArcSwapOption<OrderingKey>,
+    /// Rules about messages that members do not process; `None` = there are none.
+    pub(super) work: ArcSwapOption<WorkQueue>,
+    pub(super) figures: Arc<WorkFigures>,
     /// Identifies the group in [`Delivery::share`].
     number: NonZeroU64,
     pub(super) backlog: GroupBacklog,
@@ -71,8 +75,10 @@ pub(crate) struct GroupQueues {
     pub(crate) hooks: Arc<HookSet>,
     pub(crate) decisions: Arc<DecisionBudget>,
     pub(crate) clock: Clock,
-    /// Groups with a failed read that is to be repeated.
-    pub(crate) unread: UnreadGroups,
+    /// Groups that are to be looked at later.
+    pub(crate) due: DueGroups,
+    /// Messages that are to become dead letters.
+    pub(crate) dead_letters: DeadLetters,
     /// Account of the standing groups, which pays for their entries.
     pub(crate) standing: Arc<Account>,
     /// Bound of one owner's groups that a topic matches; 0 = none.
@@ -94,7 +100,8 @@ impl GroupQueues {
             hooks: Arc::default(),
             decisions: Arc::new(DecisionBudget::new(DecisionLimits { maximum: 8, pause: std::time::Duration::ZERO })),
             clock: Clock::new(),
-            unread: UnreadGroups::default(),
+            due: DueGroups::default(),
+            dead_letters: DeadLetters::default(),
             standing: crate::memory::Memory::unlimited().account(crate::memory::Owner::StandingGroups),
             groups_per_topic: 0,
         }
@@ -128,11 +135,13 @@ pub(super) struct GroupMember {
 
 impl SharedGroup {
     pub(super) fn new(name: SharedFilter, rules: GroupRules, number: NonZeroU64, queues: Arc<GroupQueues>) -> Self {
-        let GroupRules { rules, key, fair_by, hold_beyond, keep_seconds } = rules;
+        let GroupRules { rules, key, fair_by, hold_beyond, keep_seconds, work } = rules;
         let group = Self {
             name,
             members: Group::with_choosers(rules, Arc::clone(queues.hooks.choosers())),
             key: ArcSwapOption::from_pointee(key),
+            work: ArcSwapOption::new(work),
+            figures: Arc::default(),
             number,
             backlog: GroupBacklog::new(fair_by, hold_beyond),
             decisions: Decisions::new(Arc::clone(&queues.decisions)),
@@ -160,7 +169,8 @@ impl SharedGroup {
     }
 
     /// Replaces the rules, and returns whether they differ. Routes made before still use the old key.
-    pub(super) fn set_rules(&self, GroupRules { rules, key, fair_by, hold_beyond, keep_seconds }: GroupRules) -> bool {
+    pub(super) fn set_rules(&self, rules: GroupRules) -> bool {
+        let GroupRules { rules, key, fair_by, hold_beyond, keep_seconds, work } = rules;
         let is_other_backlog = self.set_fair_by(fair_by) | self.set_hold_beyond(hold_beyond);
         let is_other_backlog = self.set_standing(keep_seconds) | is_other_backlog;
         let is_changed = self.members.rules() != rules || self.key.load().as_deref() != key.as_ref();
@@ -168,7 +178,11 @@ impl SharedGroup {
             self.key.store(key.map(Arc::new));
             self.members.set_rules(rules);
         }
-        is_changed || is_other_backlog
+        let is_other_work = self.work.load().as_deref() != work.as_deref();
+        if is_other_work {
+            self.work.store(work);
+        }
+        is_changed || is_other_backlog || is_other_work
     }
 
     /// Returns the ordering key of messages to `topic` in this group.
@@ -292,6 +306,9 @@ impl SharedGroup {
             let topic = delivery.template.topic();
             let question = Question { group: self, members: &members, dispatch: &dispatch, source, topic };
             let member = match question.choose(rng) {
+                Choice::Member(member) if delivery.last_receiver() == Some(member.id().0) => {
+                    question.another_than(member)
+                }
                 Choice::Member(member) => member,
                 // A draining member may just have completed the messages that pinned the key.
                 Choice::Nobody if dispatch.key.is_some() && std::mem::take(&mut wants_another_look) => continue,
@@ -411,8 +428,7 @@ fn readdressed(delivery: Delivery, terms: &Terms) -> Delivery {
         stored: delivery.stored.filter(|_| terms.qos.is_acknowledged()),
         qos: QoS::min(delivery.published_qos, terms.qos), // [MQTT-3.8.4-8]
         retain: delivery.published_retain && terms.retain_as_published, // [MQTT-3.3.1-12], [MQTT-3.3.1-13]
-        subscription_identifiers: terms.identifiers.clone(),
-        ..delivery
+        ..delivery.with_identifiers(terms.identifiers.as_ref())
     }
 }
 

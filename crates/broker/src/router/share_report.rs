@@ -2,12 +2,14 @@
 //!
 //! They contain names that clients chose, cut if long. The ACL decides which clients may read them.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 use tenbin_balancer::{Availability, Candidate, Choosers, Dispatch, Member, Nanos};
 use tenbin_codec::{Text, TopicName};
 
+use super::dead_letters::WorkFigures;
 use super::decisions::Decision;
 use super::share_group::{GroupMember, SharedGroup, beginning};
 use crate::values::Clock;
@@ -117,8 +119,24 @@ impl SharedGroup {
             "waiting": waiting,
             "waiting_ms": drain,
             "keep_seconds": self.keep_seconds(),
+            "failures": self.failures_report(),
             "members_total": members.len(),
             "members": told.iter().map(member).collect::<Vec<_>>(),
+        })
+    }
+
+    /// Messages that members did not process.
+    fn failures_report(&self) -> Value {
+        let (retries, oldest) = self.retries(Instant::now());
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let WorkFigures { rejected, overdue, retried, dead_lettered, .. } = &*self.figures;
+        json!({
+            "rejected": count(rejected),
+            "overdue": count(overdue),
+            "retried": count(retried),
+            "dead_lettered": count(dead_lettered),
+            "retries": retries,
+            "oldest_retry_ms": ms(oldest),
         })
     }
 

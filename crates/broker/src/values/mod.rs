@@ -20,6 +20,7 @@ mod speed;
 mod token_bucket;
 mod topic_pattern;
 mod when_full;
+mod work_queue;
 
 pub(crate) use acl_rule::acl_rules;
 pub use acl_rule::{AclAction, AclRule, Effect};
@@ -47,3 +48,4 @@ pub(crate) use token_bucket::{Rate, TokenBucket};
 pub use topic_pattern::TopicPattern;
 pub(crate) use topic_pattern::{Names, Relation};
 pub use when_full::WhenFull;
+pub use work_queue::{DeadLetterTopic, OnReject, WorkQueue};

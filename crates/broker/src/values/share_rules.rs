@@ -3,13 +3,15 @@
 use std::fmt;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 use tenbin_balancer::{LateBinding, Policy, Rules};
 use tenbin_codec::{SharedFilter, TopicFilter};
 
-use super::{NamePattern, OrderingKey, name_pattern, policy_name};
+use super::work_queue::RawWorkQueue;
+use super::{NamePattern, OnReject, OrderingKey, WorkQueue, name_pattern, policy_name};
 
 /// A dispatch rule for some share groups, which replaces the default policy. The first matching rule applies, as a
 /// whole.
@@ -44,6 +46,8 @@ pub struct ShareRule {
     ///
     /// Only the group with the share name `group` and this very `filter` stands. `None` = no group does.
     pub keep_seconds: Option<NonZeroU32>,
+    /// Rules about messages that members do not process; `None` = they end, as the standard says.
+    pub work: Option<Arc<WorkQueue>>,
 }
 
 /// Owners of turns while messages wait with a share group.
@@ -81,6 +85,8 @@ pub(crate) struct GroupRules {
     pub(crate) hold_beyond: Option<Duration>,
     /// See [`ShareRule::keep_seconds`].
     pub(crate) keep_seconds: Option<NonZeroU32>,
+    /// See [`ShareRule::work`].
+    pub(crate) work: Option<Arc<WorkQueue>>,
 }
 
 /// Dispatch rules of all groups.
@@ -113,7 +119,7 @@ impl ShareRules {
         let fair_by = rule.fair_by.unwrap_or_else(|| FairBy::default_of(rules.policy, key.as_ref()));
         let hold_beyond = rule.hold_beyond_ms.map(|ms| Duration::from_millis(ms.get().into()));
         let keep_seconds = rule.keep_seconds.filter(|_| rule.standing_group().is_some_and(|name| name == *group));
-        GroupRules { rules, key, fair_by, hold_beyond, keep_seconds }
+        GroupRules { rules, key, fair_by, hold_beyond, keep_seconds, work: rule.work.clone() }
     }
 
     /// Whether a rule has an ordering key.
@@ -153,6 +159,7 @@ impl From<Policy> for GroupRules {
             fair_by: FairBy::default_of(policy, None),
             hold_beyond: None,
             keep_seconds: None,
+            work: None,
         }
     }
 }
@@ -208,6 +215,13 @@ struct RawRule {
     hold_beyond_ms: Option<NonZeroU32>,
     #[serde(deserialize_with = "seconds", default)]
     keep_seconds: Option<NonZeroU32>,
+    on_reject: Option<OnReject>,
+    retry_delay_ms: Option<u32>,
+    retry_delay_maximum_ms: Option<u32>,
+    acknowledge_within_ms: Option<u32>,
+    deliveries_maximum: Option<u32>,
+    dead_letter: Option<String>,
+    expired_to_dead_letter: Option<bool>,
 }
 
 impl TryFrom<RawRule> for ShareRule {
@@ -226,6 +240,13 @@ impl TryFrom<RawRule> for ShareRule {
             fair_by,
             hold_beyond_ms,
             keep_seconds,
+            on_reject,
+            retry_delay_ms,
+            retry_delay_maximum_ms,
+            acknowledge_within_ms,
+            deliveries_maximum,
+            dead_letter,
+            expired_to_dead_letter,
         } = raw;
         if key.is_none() && strict.is_some() {
             return Err("strict: needs a key".to_owned());
@@ -256,6 +277,16 @@ impl TryFrom<RawRule> for ShareRule {
                 return Err(format!("keep_seconds: `group` and `filter` are longer than {NAME_BYTES_MAX} bytes"));
             }
         }
+        let work = RawWorkQueue {
+            on_reject,
+            retry_delay_ms,
+            retry_delay_maximum_ms,
+            acknowledge_within_ms,
+            deliveries_maximum,
+            dead_letter,
+            expired_to_dead_letter,
+        };
+        let work = WorkQueue::of(work, &group, filter.as_ref())?.map(Arc::new);
         let (strict, late_binding) = (strict.unwrap_or(true), late_binding.unwrap_or_default());
         Ok(Self {
             group,
@@ -269,6 +300,7 @@ impl TryFrom<RawRule> for ShareRule {
             fair_by,
             hold_beyond_ms,
             keep_seconds,
+            work,
         })
     }
 }
@@ -367,11 +399,11 @@ mod tests {
         for (filter, expected) in [
             (
                 "$share/orders-1/shop/berlin/orders/#",
-                GroupRules { rules: ordered, key: key.clone(), fair_by, hold_beyond, keep_seconds },
+                GroupRules { rules: ordered, key: key.clone(), fair_by, hold_beyond, keep_seconds, work: None },
             ),
             (
                 "$share/orders-1/shop/+/orders/new",
-                GroupRules { rules: ordered, key, fair_by, hold_beyond, keep_seconds },
+                GroupRules { rules: ordered, key, fair_by, hold_beyond, keep_seconds, work: None },
             ),
             ("$share/orders-1/shop/#", plain(Policy::Random)),
             ("$share/orders-1/bulk/x", plain(Policy::Random)),

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::queue::Queue;
 use crate::config::{Webhook, WebhookEvent};
 use crate::hooks::{
-    Client, CopiesChange, Denial, DropReason, Dropped, Ending, Events, Hooks, InFlight, LeaderChange, Publication,
-    ReasonCode, Subscribing, Text, TopicFilter, TopicName,
+    Client, CopiesChange, DeadLetter, Denial, DropReason, Dropped, Ending, Events, Hooks, InFlight, LeaderChange,
+    Publication, ReasonCode, Subscribing, Text, TopicFilter, TopicName,
 };
 
 /// Puts the events of one webhook into its queue.
@@ -58,6 +58,7 @@ fn hook_of(event: WebhookEvent) -> Events {
         WebhookEvent::SlowBegun => Events::SLOW_BEGUN,
         WebhookEvent::SlowEnded => Events::SLOW_ENDED,
         WebhookEvent::GroupBacklog => Events::GROUP_BACKLOG,
+        WebhookEvent::DeadLetter => Events::DEAD_LETTER,
         WebhookEvent::Denied => Events::DENIED,
         WebhookEvent::LeaderChanged => Events::LEADER_CHANGED,
         WebhookEvent::CopiesChanged => Events::COPIES_CHANGED,
@@ -180,6 +181,17 @@ impl Hooks for Teller {
     fn group_backlog(&self, group: &str, messages: usize, is_over: bool) {
         let content = json!({ "group": group, "messages": messages, "is_over": is_over });
         self.tell(WebhookEvent::GroupBacklog, content);
+    }
+
+    fn dead_letter(&self, letter: &DeadLetter<'_>) {
+        let DeadLetter { group, topic, reason, deliveries, client_id } = letter;
+        if self.is_about(topic) {
+            let client_id = client_id.as_str();
+            let content = json!({
+                "group": group, "topic": topic, "reason": reason, "deliveries": deliveries, "client_id": client_id,
+            });
+            self.tell(WebhookEvent::DeadLetter, content);
+        }
     }
 
     fn leader_changed(&self, change: &LeaderChange<'_>) {

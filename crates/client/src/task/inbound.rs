@@ -85,6 +85,8 @@ impl Task {
             }
             // The client never begins an extended authentication [MQTT-4.12.0-6]; a broker never sends the others.
             Event::Auth(_) | Event::Subscribe(_) | Event::Unsubscribe(_) | Event::Ping(_)
+            // The client's messages have no share group.
+            | Event::Rejected(_) | Event::Late { .. }
             // And the client's session is not stored.
             | Event::Received { .. } | Event::Released(_) => {
                 return Err(Violation::Unexpected(packet_type).into());

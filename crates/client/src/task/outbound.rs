@@ -119,7 +119,7 @@ impl Task {
                 (Some(id), Some(delivery)) => self.in_flight.insert(id, Request::Publish { delivery, reply }),
                 _ => link.answer_when_written(reply),
             },
-            Sent::Expired => drop(reply.send(Err(ClientErrorKind::Expired))),
+            Sent::Expired(_) => drop(reply.send(Err(ClientErrorKind::Expired))),
             Sent::TooLarge => drop(reply.send(Err(ClientErrorKind::NotTaken(ReasonCode::PacketTooLarge)))),
             Sent::Blocked(delivery) => return Some(Request::Publish { delivery, reply }),
         }

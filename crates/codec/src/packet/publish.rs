@@ -118,6 +118,7 @@ impl Publish {
             topic_is_aliased: false,
             subscription_identifiers: &self.subscription_identifiers,
             message_expiry_interval: self.properties.as_ref().and_then(|p| p.message_expiry_interval),
+            deliveries: 0,
         };
         if parts.encode(&header, version, out) {
             out.put_payload(&self.payload);

@@ -64,9 +64,34 @@ pub struct PublishHeader<'a> {
     pub subscription_identifiers: &'a [u32],
     /// Remaining seconds.
     pub message_expiry_interval: Option<u32>,
+    /// Value of a User Property [`PublishHeader::DELIVERIES`] in front of the publisher's properties; 0 = none.
+    pub deliveries: u32,
 }
 
 impl PublishHeader<'_> {
+    /// Name of the User Property with [`PublishHeader::deliveries`].
+    pub const DELIVERIES: &'static str = "deliveries";
+
+    /// Bytes of that User Property; 0 = there is none.
+    fn deliveries_len(&self) -> usize {
+        if self.deliveries == 0 {
+            0
+        } else {
+            1 + 2 + Self::DELIVERIES.len() + 2 + self.deliveries.ilog10() as usize + 1
+        }
+    }
+
+    /// Appends that User Property.
+    #[cold]
+    fn put_deliveries(&self, block: &mut Vec<u8>) {
+        let value = self.deliveries.to_string();
+        block.push(PropertyId::UserProperty.value());
+        for text in [Self::DELIVERIES, &value] {
+            block.put_u16(text.len() as u16);
+            block.extend_from_slice(text.as_bytes());
+        }
+    }
+
     /// Appends a PUBLISH without further properties, or nothing if it would be larger than [`crate::PACKET_SIZE_MAX`].
     /// Copies `topic` and `payload`, for a caller that owns neither.
     pub fn encode(&self, topic: &TopicName, payload: &[u8], version: ProtocolVersion, out: &mut WriteBuffer) {
@@ -202,7 +227,8 @@ impl PublishTemplate {
 
     /// An upper bound of [`PublishTemplate::encoded_len`] that is cheaper to compute.
     pub fn encoded_len_maximum(&self, header: &PublishHeader<'_>) -> usize {
-        self.len() + OWN_SIZE_MAX + header.subscription_identifiers.len() * (1 + VARINT_WIDTH_MAX)
+        let identifiers = header.subscription_identifiers.len() * (1 + VARINT_WIDTH_MAX);
+        self.len() + OWN_SIZE_MAX + identifiers + header.deliveries_len()
     }
 
     /// Appends the packet for one receiver, or nothing if it would be larger than [`crate::PACKET_SIZE_MAX`].
@@ -244,6 +270,7 @@ impl PublishParts<'_> {
         let ids: usize = header.subscription_identifiers.iter().map(|&id| 1 + varint_len(id)).sum();
         let properties = self.properties_len
             + ids
+            + header.deliveries_len()
             + if header.topic_alias.is_some() { 3 } else { 0 }
             + if header.message_expiry_interval.is_some() { 5 } else { 0 };
         (body + varint_len(properties as u32) + properties, properties)
@@ -291,6 +318,9 @@ impl PublishParts<'_> {
             block.push(PropertyId::SubscriptionIdentifier.value());
             write_varint(block, id);
         }
+        if header.deliveries != 0 {
+            header.put_deliveries(block);
+        }
         block.extend_from_slice(self.rest);
         true
     }
@@ -329,6 +359,24 @@ mod tests {
             header.encode(&topic, &payload, version, &mut borrowed);
             PublishTemplate::new(&topic, None, &payload, &mut BytesMut::new()).encode(&header, version, &mut shared);
             assert_eq!(borrowed.to_bytes(), shared.to_bytes());
+        }
+    }
+
+    #[test]
+    fn deliveries_are_a_user_property_of_version_5_alone() {
+        let topic = TopicName::try_from("t").unwrap();
+        let template = PublishTemplate::new(&topic, None, &Bytes::from_static(b"hi"), &mut BytesMut::new());
+        for (deliveries, version, packet) in [
+            (0, ProtocolVersion::V5, &b"\x30\x06\0\x01t\0hi"[..]),
+            (2, ProtocolVersion::V5, b"\x30\x16\0\x01t\x10\x26\0\x0Adeliveries\0\x012hi"),
+            (10, ProtocolVersion::V5, b"\x30\x17\0\x01t\x11\x26\0\x0Adeliveries\0\x0210hi"),
+            (2, ProtocolVersion::V311, b"\x30\x05\0\x01thi"),
+        ] {
+            let (mut out, header) = (WriteBuffer::new(), PublishHeader { deliveries, ..PublishHeader::default() });
+            template.encode(&header, version, &mut out);
+            assert_eq!(out.to_bytes(), packet, "{deliveries}");
+            assert_eq!(template.encoded_len(&header, version), packet.len());
+            assert!(template.encoded_len_maximum(&header) >= packet.len());
         }
     }
 

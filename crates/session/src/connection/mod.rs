@@ -94,13 +94,26 @@ pub struct DroppedResend {
     pub stored: Option<Stored>,
 }
 
+/// A message of a share group that was sent on this connection, whose receiver has not wholly acknowledged it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unacknowledged {
+    /// Packet Identifier of its PUBLISH.
+    pub packet_id: PacketId,
+    /// Data for the share group.
+    pub shared: SharedDelivery,
+    /// Whether [`Connection::take_late`] may take it.
+    pub may_be_taken: bool,
+    /// Whether that was done.
+    pub is_late: bool,
+}
+
 /// Result of sending a delivery.
 #[derive(Debug)]
 pub enum Sent {
     /// Written; `Some` if an acknowledgement is expected.
     Written(Option<PacketId>),
-    /// Expired and dropped `[MQTT-3.3.2-5]`.
-    Expired,
+    /// Expired, and not to be sent `[MQTT-3.3.2-5]`.
+    Expired(Delivery),
     /// Larger than the peer's Maximum Packet Size, and dropped `[MQTT-3.1.2-25]`.
     TooLarge,
     /// No send quota: returned, to be tried again after the next [`Event::Delivered`].

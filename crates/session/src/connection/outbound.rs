@@ -1,7 +1,7 @@
 //! Messages and requests of this side, and the peer's acknowledgements.
 
 use super::*;
-use crate::SentId;
+use crate::{Extras, Rejected, SentId};
 use tenbin_codec::{PublishHeader, QoS, TopicFilter, TopicName, Unsubscribe, UserProperty, VARINT_MAX};
 
 impl Connection {
@@ -36,7 +36,7 @@ impl Connection {
     /// Sends one message.
     pub fn send(&mut self, delivery: Delivery, now: Instant, out: &mut WriteBuffer) -> Sent {
         if delivery.is_expired(now) {
-            return Sent::Expired;
+            return Sent::Expired(delivery);
         }
         if delivery.qos.is_acknowledged() && self.peer_quota() == 0 {
             return Sent::Blocked(delivery); // [MQTT-4.9.0-2]
@@ -208,8 +208,12 @@ impl Connection {
     pub(super) fn handle_puback(&mut self, ack: Ack, now: Instant, out: &mut WriteBuffer) -> Result<Event, Violation> {
         match self.session.outbound.stage(ack.packet_id) {
             Some(Stage::Published(delivery, _)) if delivery.qos == QoS::AtLeastOnce => {}
+            Some(&Stage::Late(shared)) => return Ok(self.late(&ack, shared, now, out)),
             Some(_) => return Err(Violation::AckMismatch(ack.packet_id)),
             None => return Ok(Event::Handled), // It belongs to an earlier message.
+        }
+        if ack.reason.is_error() {
+            return Ok(self.refused(&ack, now, out));
         }
         Ok(self.delivered(ack.packet_id, ack.reason, now, out))
     }
@@ -231,7 +235,7 @@ impl Connection {
             }
         };
         if ack.reason.is_error() {
-            return Ok(self.delivered(id, ack.reason, now, out)); // [MQTT-4.4.0-2]
+            return Ok(self.refused(&ack, now, out)); // [MQTT-4.4.0-2]
         }
         if let Some(released) = first {
             // A message that waits to be sent again continues from here instead.
@@ -294,6 +298,55 @@ impl Connection {
         let (shared, stored) = ended.unwrap_or_default();
         self.resend_more(now, out);
         Event::Delivered { packet_id: id, reason, shared, stored }
+    }
+
+    /// Ends a message that the peer refused.
+    #[cold]
+    fn refused(&mut self, ack: &Ack, now: Instant, out: &mut WriteBuffer) -> Event {
+        let rejected = match self.session.outbound.stage(ack.packet_id) {
+            Some(Stage::Published(delivery, sent_at)) => delivery.shared(*sent_at).zip(Some(delivery.clone())),
+            _ => None,
+        };
+        let delivered = self.delivered(ack.packet_id, ack.reason, now, out);
+        match rejected {
+            Some((shared, delivery)) => Event::Rejected(Box::new(Rejected::new(ack, shared, delivery))),
+            None => delivered,
+        }
+    }
+
+    /// Ends a message that another receiver has meanwhile.
+    #[cold]
+    fn late(&mut self, ack: &Ack, shared: SharedDelivery, now: Instant, out: &mut WriteBuffer) -> Event {
+        self.delivered(ack.packet_id, ack.reason, now, out);
+        Event::Late { packet_id: ack.packet_id, reason: ack.reason, shared }
+    }
+
+    /// Messages of share groups that were sent on this connection and are not wholly acknowledged, oldest first.
+    pub fn unacknowledged(&self) -> impl Iterator<Item = Unacknowledged> {
+        let outbound = &self.session.outbound;
+        let open = std::iter::successors(outbound.next_open(0), |(at, _)| outbound.next_open(at + 1));
+        open.filter_map(move |(_, packet_id)| {
+            let stage = outbound.stage(packet_id)?;
+            let (shared, is_late) = match stage {
+                Stage::Late(shared) => (*shared, true),
+                stage => (stage.shared()?, false),
+            };
+            let is_sent = is_late || self.is_counted(packet_id);
+            let may_be_taken = stage.may_be_withdrawn();
+            is_sent.then_some(Unacknowledged { packet_id, shared, may_be_taken, is_late })
+        })
+    }
+
+    /// Takes a QoS 1 message of a share group that its receiver does not acknowledge, so that another one can get it.
+    ///
+    /// Its Packet Identifier and its send quota stay in use until the receiver acknowledges it ([`Event::Late`]), or the
+    /// connection ends ([`Session::end_late`]). `None` if it is no such message.
+    pub fn take_late(&mut self, id: PacketId) -> Option<Delivery> {
+        let stage = self.session.outbound.stage(id).filter(|stage| stage.may_be_withdrawn() && self.is_counted(id))?;
+        let (Stage::Published(delivery, _), Some(shared)) = (stage, stage.shared()) else { return None };
+        let delivery = delivery.clone();
+        self.session.outbound.advance(id, Stage::Late(shared));
+        Some(delivery)
     }
 
     #[inline]
@@ -368,6 +421,7 @@ impl Connection {
             packet_id: PacketId::new(1).filter(|_| delivery.qos.is_acknowledged()),
             subscription_identifiers: delivery.identifiers(),
             message_expiry_interval: delivery.remaining_expiry(now),
+            deliveries: delivery.extras.as_deref().map_or(0, delivery_number),
             ..PublishHeader::default()
         };
         let alias = self.outbound_aliases.as_ref().and_then(|aliases| aliases.find(delivery.template.topic()));
@@ -391,6 +445,11 @@ impl Connection {
         delivery.template.encode(&header, self.version, out);
         self.timers.sent(now);
     }
+}
+
+/// Value of the User Property of a delivery; 0 = it has none, as for the first one.
+fn delivery_number(extras: &Extras) -> u32 {
+    if extras.deliveries == 0 { 0 } else { extras.deliveries.saturating_add(1) }
 }
 
 /// Largest packet that the Remaining Length can express, with its fixed header.

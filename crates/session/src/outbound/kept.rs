@@ -14,7 +14,7 @@ impl Outbound {
             Stage::Published(delivery, _) => {
                 delivery.qos == QoS::AtLeastOnce && delivery.stored.is_some() && delivery.share.is_none()
             }
-            Stage::Released { .. } | Stage::Request => false,
+            Stage::Released { .. } | Stage::Late(_) | Stage::Request => false,
         };
         let forgets = self.messages() > 0 && self.stages().all(is_stored);
         if forgets {
@@ -80,7 +80,7 @@ impl Outbound {
 fn external(stage: &Stage) -> Option<&Delivery> {
     match stage {
         Stage::Published(delivery, _) => Some(delivery).filter(|delivery| delivery.template.is_external()),
-        Stage::Released { .. } | Stage::Request => None,
+        Stage::Released { .. } | Stage::Late(_) | Stage::Request => None,
     }
 }
 

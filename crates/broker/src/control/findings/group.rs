@@ -148,10 +148,12 @@ impl WatchedGroup {
         let mut members: Vec<_> = self.members.values().collect();
         members.sort_by(|a, b| a.figures.client_id.cmp(&b.figures.client_id));
         let stalled = members.iter().filter_map(|member| self.stalled(&member.figures));
+        let overdue = members.iter().filter_map(|member| self.overdue(&member.figures));
         let slower = members.iter().filter(|member| member.slower.holds).filter_map(|member| self.slower(member));
         let gone = self.gone.iter().filter(|gone| gone.is_recent(now)).map(|gone| self.gone(gone));
         for (kind, all) in [
             (Kind::Stalled, stalled.collect::<Vec<_>>()),
+            (Kind::Overdue, overdue.collect()),
             (Kind::Slower, slower.collect()),
             (Kind::Gone, gone.collect()),
         ] {
@@ -177,6 +179,16 @@ impl WatchedGroup {
         let advice =
             "Look whether its process runs. Drain the member or end its connection, and others get its messages.";
         Some(self.finding(Kind::Stalled, Some(client), text, advice))
+    }
+
+    fn overdue(&self, member: &MemberFigures) -> Option<Finding> {
+        let (client, overdue) = (&member.client_id, member.overdue);
+        if overdue == 0 || !member.is_connected {
+            return None;
+        }
+        let text = format!("group {}: {client} has not acknowledged {overdue} messages in time", self.key.0);
+        let advice = "Others got them. Look whether its process hangs, or raise acknowledge_within_ms of the group.";
+        Some(self.finding(Kind::Overdue, Some(client), text, advice))
     }
 
     fn slower(&self, WatchedMember { figures, .. }: &WatchedMember) -> Option<Finding> {
@@ -286,6 +298,7 @@ mod tests {
             stalled: None,
             processing_time: Some(Duration::from_millis(ms)),
             held: 1,
+            overdue: 0,
             messages: 10,
         }
     }
@@ -344,6 +357,14 @@ mod tests {
         let told = Stage::new().look(&[member(1, 20), member(2, 20), stopped], Some(3), 0);
         let text = "group pool: worker-3 has made no progress for 12 s, and holds 4 messages";
         assert_eq!(told, [(Kind::Stalled, text.to_owned())]);
+    }
+
+    #[test]
+    fn member_with_overdue_messages_is_told() {
+        let hanging = MemberFigures { overdue: 2, ..member(2, 20) };
+        let told = Stage::new().look(&[member(1, 20), hanging], Some(2), 0);
+        let text = "group pool: worker-2 has not acknowledged 2 messages in time";
+        assert_eq!(told, [(Kind::Overdue, text.to_owned())]);
     }
 
     #[test]

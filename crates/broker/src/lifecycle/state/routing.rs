@@ -6,7 +6,7 @@ use crate::auth::Access;
 use crate::durable;
 use crate::memory::Owner;
 use crate::registry::{RememberedSpeeds, SlowReceivers};
-use crate::router::{DecisionBudget, GroupQueues, KeyHasher, RetainedLimits, Router, UnreadGroups};
+use crate::router::{DeadLetters, DecisionBudget, DueGroups, GroupQueues, KeyHasher, RetainedLimits, Router};
 
 /// The way of messages: checks, subscriptions, share groups, retained messages, and receivers that are slow.
 ///
@@ -36,7 +36,8 @@ impl Routing {
             hooks: Arc::clone(&queues.hooks),
             decisions: Arc::new(DecisionBudget::new(config.decisions())),
             clock: queues.clock,
-            unread: UnreadGroups::default(),
+            due: DueGroups::default(),
+            dead_letters: DeadLetters::default(),
             standing: memory.account(Owner::StandingGroups),
             groups_per_topic: config.groups_per_topic_maximum(),
         };

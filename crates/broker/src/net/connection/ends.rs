@@ -108,6 +108,10 @@ impl End {
             },
             Self::Revoked => Row::by_broker(Event::Info(&"no longer authorized"), ReasonCode::NotAuthorized),
             Self::Expired => Row::by_broker(Event::Info(&"credentials have expired"), ReasonCode::MaximumConnectTime),
+            Self::Overdue => Row::by_broker(
+                Event::Info(&"disconnected: did not acknowledge a message of a share group in time"),
+                ReasonCode::KeepAliveTimeout,
+            ),
             Self::Stalled => Row::by_broker(Event::Info(&"packet stands still"), ReasonCode::KeepAliveTimeout),
             Self::NoMemory(bytes, bound) => Row {
                 fields: Fields { bytes: Some(*bytes), ..Fields::default() },

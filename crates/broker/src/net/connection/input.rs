@@ -193,6 +193,8 @@ impl<S: Stream> ConnectionTask<S> {
                 }
                 self.count_dropped_resends(now);
             }
+            Event::Rejected(rejected) => self.rejected(*rejected, batch),
+            Event::Late { packet_id, reason, shared } => self.late(packet_id, reason, &shared, batch),
             // Only from stored sessions.
             Event::Received { packet_id, stored, share } => gate.sends().received(core, packet_id, stored, share, now),
             Event::Released(packet_id) => gate.released(core, packet_id, now),

@@ -45,6 +45,7 @@ mod pause;
 mod requests;
 mod rights;
 mod turn;
+mod work;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -169,14 +170,25 @@ struct Ready {
     has_panicked: bool,
     /// The client is to be told that it uses another node.
     leaves: bool,
+    /// A share group or an operator asks for something.
+    is_asked: bool,
 }
 
 impl Ready {
     fn is_anything(&self) -> bool {
-        let Self { input, control, progress, answer, timer, overdue, unanswered, has_panicked, leaves } = self;
+        let Self { input, control, progress, answer, timer, overdue, unanswered, has_panicked, leaves, is_asked } =
+            self;
         let Progress { sent, more_retained } = progress;
         let is_request = input.is_some() || control.is_some() || answer.is_some();
-        is_request || *sent || *more_retained || *timer || *overdue || *unanswered || *has_panicked || *leaves
+        is_request
+            || *sent
+            || *more_retained
+            || *timer
+            || *overdue
+            || *unanswered
+            || *has_panicked
+            || *leaves
+            || *is_asked
     }
 }
 
@@ -363,6 +375,9 @@ impl<S: Stream> ConnectionTask<S> {
         if ready.has_panicked {
             return Err(End::HOOK_PANICKED);
         }
+        if ready.is_asked {
+            self.look_for_overdue(now)?;
+        }
         if ready.leaves {
             return Err(End::Control(Control::Moved));
         }
@@ -416,7 +431,7 @@ impl<S: Stream> ConnectionTask<S> {
             ready.control = outbound.poll_send(core, gate, quota, room, context, &mut ready.progress);
             match ready.control {
                 Some(Control::RightsChanged) if self.take_rights_over().is_ok() => {}
-                Some(Control::Asked) => {}
+                Some(Control::Asked) => ready.is_asked = true,
                 _ => return,
             }
             self.answer_questions();

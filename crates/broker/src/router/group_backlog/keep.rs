@@ -7,7 +7,7 @@ use tenbin_session::Delivery;
 use super::super::share_group::{GroupQueues, SharedGroup};
 use super::{Queued, Refused, shares};
 use crate::durable::{Location, Sequence};
-use crate::values::Moment;
+use crate::values::{Bound, Moment};
 
 impl SharedGroup {
     /// Counts a message that the group refuses because its backlog is at the limit.
@@ -18,9 +18,15 @@ impl SharedGroup {
 
     /// As [`SharedGroup::refuse`], under the lock.
     #[cold]
-    pub(super) fn refuse_by(&self, Queued { queue, spill, .. }: &Queued, now: Instant) {
+    pub(super) fn refuse_by(&self, queued: &Queued, now: Instant) {
+        let Queued { queue, spill, .. } = queued;
         let GroupQueues { limits, metrics, concerns, .. } = &*self.queues;
-        let bound = limits.full_bound(queue.usage(), [&spill.entries], self.stored().is_some());
+        let is_stored = self.stored().is_some();
+        let bound = match self.has_failures(queued) {
+            true if is_stored => Bound::StoredQueueBytes,
+            true => Bound::QueueMessages,
+            false => limits.full_bound(queue.usage(), [&spill.entries], is_stored),
+        };
         metrics.refused_over_quota.add(1);
         metrics.bounds.hit(bound, 1, now);
         concerns.refused_by(|| self.full_name(), bound);
@@ -52,7 +58,9 @@ impl SharedGroup {
             _ if !queued.spill.entries.is_empty() => return Some(delivery),
             _ => {
                 if !queued.queue.fits(&delivery, limits, budget) {
-                    metrics.dropped_expired.add(queued.queue.drop_expired(now.at));
+                    if !self.dooms_expired() {
+                        metrics.dropped_expired.add(queued.queue.drop_expired(now.at));
+                    }
                     let limits = match self.has_share(queued, batch.publisher) {
                         true => &shares::widened_limits(limits),
                         false => limits,

@@ -9,7 +9,7 @@ use tenbin_session::Delivery;
 
 use super::super::share_group::{SharedGroup, beginning};
 use crate::backlog::{FailedRead, NextPage, Refilled};
-use crate::durable::{Ended, Page, Sequence};
+use crate::durable::{Ended, Page, PageOf, Sequence};
 
 impl SharedGroup {
     /// Starts the read of the next page of the on-disk backlog, if memory holds no earlier messages.
@@ -20,6 +20,7 @@ impl SharedGroup {
             if is_next { queued.spill.next_page(&queue, PAGE_BYTES, now) } else { NextPage::None }
         });
         let NextPage::Read(page) = page else { return };
+        let page = PageOf { with_expired: self.dooms_expired(), ..page };
         // The group may end during the read.
         let group = Arc::downgrade(self);
         durable.reader.page_for(page, move |page| {
@@ -41,7 +42,12 @@ impl SharedGroup {
             let put = |delivery| read.push(Delivery { share: Some(self.number()), ..delivery });
             let refilled = queued.spill.refill(page, now.at, put);
             // Behind messages that members gave back in between, which are older.
-            read.into_iter().for_each(|delivery| queued.append(delivery));
+            for delivery in read {
+                match delivery.due().filter(|due| *due > now.at) {
+                    Some(due) => self.keep_until_due(queued, &delivery, due, now.at),
+                    None => queued.append(delivery),
+                }
+            }
             refilled
         });
         let Some(Refilled { done, failed }) = refilled else {
@@ -54,6 +60,7 @@ impl SharedGroup {
             self.read_failed(failed);
         }
         self.end_places(done);
+        self.schedule_retries(now.at);
         self.dispatch(now, &mut Rng::new(now.nanos.0));
         self.read_on(now.at);
     }
@@ -66,7 +73,7 @@ impl SharedGroup {
             let (share_name, filter) = (beginning(share_name.text().as_str()), beginning(filter.text().as_str()));
             tracing::error!(share_name, filter, "messages of the share group cannot be read: they stay on disk");
         }
-        self.queues.unread.add(self, failed.retry_at);
+        self.queues.due.add(self, failed.retry_at);
     }
 
     /// Repeats a failed read if its pause is over, even if no client publishes or connects.
@@ -79,7 +86,7 @@ impl SharedGroup {
     }
 
     /// Removes the entries of expired messages, and counts them.
-    fn end_places(&self, places: Vec<Sequence>) {
+    pub(super) fn end_places(&self, places: Vec<Sequence>) {
         let Some((durable, queue)) = self.queues.durable.as_ref().zip(self.stored()) else { return };
         self.queues.metrics.dropped_expired.add(places.len() as u64);
         durable.end(Ended::Expired, places.into_iter().map(|sequence| queue.at(sequence)));

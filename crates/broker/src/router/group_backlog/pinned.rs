@@ -145,7 +145,7 @@ impl SharedGroup {
                 let key = ordering_key(delivery.share_key);
                 if delivery.is_expired(now.at) {
                     of.has_left(key);
-                    self.expire(&delivery);
+                    self.expire(delivery);
                     continue;
                 }
                 if held.contains(&key) {

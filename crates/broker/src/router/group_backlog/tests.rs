@@ -184,7 +184,7 @@ fn failed_backlog_read_is_repeated_without_clients() {
     let reading = backlog.hold_up_reading();
     backlog.dispatch();
     let next = backlog.taken().len();
-    let unread = &backlog.stage.group.queues.unread;
+    let unread = &backlog.stage.group.queues.due;
     assert_eq!(unread.next(), None);
     backlog.stage.group.take_page(Page { ranges: backlog.reading(), is_broken: true, ..Page::default() });
     drop(reading);

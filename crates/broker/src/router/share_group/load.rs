@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
 use tenbin_balancer::{Availability, Candidate, Dispatch, Member, MemberId, Nanos, Rng};
@@ -34,6 +35,15 @@ pub(crate) struct GroupLoad {
     pub(crate) predicted_wait: Option<Duration>,
     /// Messages that went from a present member to another one.
     pub(crate) redispatched: u64,
+    /// Messages that members rejected, and those that they did not acknowledge in time.
+    pub(crate) rejected: u64,
+    pub(crate) overdue: u64,
+    /// Messages that were to be delivered again, and those that became dead letters.
+    pub(crate) retried: u64,
+    pub(crate) dead_lettered: u64,
+    /// Messages that wait for their next delivery, and for how long the first of them has waited.
+    pub(crate) retries: usize,
+    pub(crate) oldest_retry: Duration,
 }
 
 /// A member as operators compare it with the others.
@@ -50,6 +60,8 @@ pub(crate) struct MemberFigures {
     pub(crate) processing_time: Option<Duration>,
     /// Messages that it holds.
     pub(crate) held: u64,
+    /// Messages that it did not acknowledge in time.
+    pub(crate) overdue: u32,
     /// Messages that it got.
     pub(crate) messages: u64,
 }
@@ -77,6 +89,9 @@ impl SharedGroup {
         let members = self.members.members();
         let waiting = self.waiting() as u64;
         let given = self.given(&members);
+        let (retries, oldest_retry) = self.retries(Instant::now());
+        let figures = &*self.figures;
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let mut load = GroupLoad {
             arrived: given + waiting,
             given,
@@ -88,6 +103,12 @@ impl SharedGroup {
             per_second: 0.0,
             predicted_wait: None,
             redispatched: members.iter().map(|member| member.load().snapshot().taken_back).sum(),
+            rejected: count(&figures.rejected),
+            overdue: count(&figures.overdue),
+            retried: count(&figures.retried),
+            dead_lettered: count(&figures.dead_lettered),
+            retries,
+            oldest_retry,
         };
         for candidate in members.explain(&Dispatch { at: now, is_acknowledged: true, ..Dispatch::default() }) {
             // Without reports it is unknown which messages a member has completed: `pending` counts them all.
@@ -121,6 +142,7 @@ impl SharedGroup {
             stalled: is_stalled(&candidate).then_some(candidate.late + candidate.processing_time),
             processing_time: candidate.is_speed_known.then_some(candidate.processing_time),
             held: candidate.in_flight,
+            overdue: member.load().snapshot().overdue,
             messages: member.value().tally.get(),
         };
         members.iter().zip(told).take(most).map(figures).collect()

@@ -32,7 +32,11 @@ impl SharedGroup {
 
     /// Returns whether the group has lost its rule, its members and its messages, those in flight included.
     pub(in super::super) fn is_spent(&self) -> bool {
-        self.is_dormant() && !self.has_suspended() && !self.backlog.has_backlog() && !self.has_messages_in_flight()
+        self.is_dormant()
+            && !self.has_suspended()
+            && !self.backlog.has_backlog()
+            && !self.has_retries()
+            && !self.has_messages_in_flight()
     }
 
     /// Returns whether sessions that were members may have messages of the group, which come back if the sessions end.

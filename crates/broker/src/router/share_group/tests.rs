@@ -82,7 +82,7 @@ fn taken(outbox: &Outbox) -> Vec<(QoS, bool, u32)> {
     let mut taken = Batch::default();
     outbox.take_now(100, 10_000, &mut taken);
     let taken = taken.into_singles();
-    let identifier = |delivery: &Delivery| delivery.subscription_identifiers.as_deref().unwrap()[0];
+    let identifier = |delivery: &Delivery| delivery.identifiers()[0];
     taken.iter().map(|delivery| (delivery.qos, delivery.retain, identifier(delivery))).collect()
 }
 

@@ -22,7 +22,7 @@ fn mqtt_3_3_2_5_an_expired_message_is_not_sent() {
             let mut side = Side::server(Limits::default());
             let delivery = expiring(&side, qos, Duration::from_secs(10));
             side.now += Duration::from_millis(waited);
-            assert!(matches!(side.send(delivery), Sent::Expired));
+            assert!(matches!(side.send(delivery), Sent::Expired(_)));
             assert!(side.written().is_empty() && side.connection.session().is_empty());
         }
     }
@@ -76,5 +76,5 @@ fn a_blocked_message_expires_while_it_waits() {
     };
     side.now += Duration::from_secs(1);
     assert_delivered(side.take(puback(id)), id, ReasonCode::Success);
-    assert!(matches!(side.send(delivery), Sent::Expired));
+    assert!(matches!(side.send(delivery), Sent::Expired(_)));
 }

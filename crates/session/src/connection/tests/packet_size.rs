@@ -58,8 +58,7 @@ fn maximum_applies_to_the_packet_as_sent() {
     // A known alias makes room for properties.
     let mut side = Side::server(Limits { peer_topic_alias_maximum: 1, ..limited(size + 3) });
     assert!(take(&mut side));
-    let identified =
-        Delivery { subscription_identifiers: Some(Arc::new([1, 2, 3, 4].into())), ..delivery(long, QoS::AtMostOnce) };
+    let identified = Delivery { extras: crate::Extras::identifiers([1, 2, 3, 4]), ..delivery(long, QoS::AtMostOnce) };
     assert!(size_of_packet(&identified) > size + 3);
     assert!(matches!(side.send(identified), Sent::Written(_)));
 }

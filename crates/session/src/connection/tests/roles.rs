@@ -129,7 +129,7 @@ fn v3_1_1_has_no_server_disconnect_and_no_reason_codes() {
 fn version_3_1_1_delivers_without_properties() {
     let mut side = Side::new(Role::Server, ProtocolVersion::V311, Limits::default(), Session::new(), epoch());
     let delivery = Delivery {
-        subscription_identifiers: Some(Arc::new([1].into())),
+        extras: crate::Extras::identifiers([1]),
         expires_at: Some(side.now + Duration::from_secs(9)),
         ..delivery("topic", QoS::AtLeastOnce)
     };

@@ -3,6 +3,8 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use tenbin_codec::UserProperty;
+
 use super::*;
 use crate::SharedDelivery;
 
@@ -38,7 +40,7 @@ fn refusal_returns_group_data_only_for_group_deliveries() {
     let own = side.sent(QoS::AtLeastOnce).unwrap();
     assert_eq!(side.connection.session().shared_in_flight().collect::<Vec<_>>(), [about(side.now)]);
     match side.take(Packet::PubRec(refusal(refused, ReasonCode::QuotaExceeded))) {
-        Ok(Event::Delivered { shared, .. }) => assert_eq!(shared, Some(about(side.now))),
+        Ok(Event::Rejected(rejected)) => assert_eq!(rejected.shared, about(side.now)),
         other => panic!("{other:?}"),
     }
     assert_eq!(ended(&mut side, own, QoS::AtLeastOnce), None);
@@ -140,6 +142,87 @@ fn mqtt_4_6_0_1_returned_messages_are_resent_in_sending_order() {
         side.connection.resume(side.now, &mut side.out);
         let expected: Vec<_> = sent.into_iter().filter(|(id, _)| Some(*id) != done).collect();
         assert_eq!(side.published(), expected);
+    }
+}
+
+#[test]
+fn rejection_returns_the_message_and_its_user_properties() {
+    let mut side = Side::server(Limits::default());
+    for (qos, properties, retry_after, dead_letter) in [
+        (QoS::AtLeastOnce, &[][..], None, None),
+        (
+            QoS::AtLeastOnce,
+            &[("retry-after-ms", "250"), ("dead-letter", "no such user")],
+            Some(250),
+            Some("no such user"),
+        ),
+        (QoS::ExactlyOnce, &[("retry-after-ms", "soon"), ("other", "1")], None, None),
+    ] {
+        let id = shared(&mut side, qos);
+        let mut ack = refusal(id, ReasonCode::UnspecifiedError);
+        let text = |text: &str| tenbin_codec::Text::try_from(text).unwrap();
+        let user = properties.iter().map(|(name, value)| UserProperty::new(text(name), text(value)));
+        ack.properties.get_or_insert_default().user_properties.extend(user);
+        let packet = if qos == QoS::AtLeastOnce { Packet::PubAck(ack) } else { Packet::PubRec(ack) };
+        let Ok(Event::Rejected(rejected)) = side.take(packet) else { panic!("{qos}") };
+        assert_eq!((rejected.packet_id.get(), rejected.delivery.qos), (id, qos));
+        assert_eq!(rejected.retry_after, retry_after.map(Duration::from_millis));
+        assert_eq!(rejected.dead_letter.as_ref().map(|text| text.as_str()), dead_letter);
+        assert_eq!(side.connection.session().in_flight(), 0);
+    }
+}
+
+#[test]
+fn taken_message_keeps_its_identifier_until_it_is_acknowledged() {
+    let mut side = Side::server(Limits { peer_receive_maximum: 2, ..Limits::default() });
+    let (late, once) = (shared(&mut side, QoS::AtLeastOnce), shared(&mut side, QoS::ExactlyOnce));
+    let seen = |side: &Side| -> Vec<_> {
+        let all = side.connection.unacknowledged();
+        all.map(|message| (message.packet_id.get(), message.may_be_taken, message.is_late)).collect()
+    };
+    assert_eq!(seen(&side), [(late, true, false), (once, false, false)]);
+    let id = |id| tenbin_codec::PacketId::new(id).unwrap();
+    assert!(side.connection.take_late(id(once)).is_none());
+    let taken = side.connection.take_late(id(late)).unwrap();
+    assert_eq!((taken.share, taken.qos), (Some(GROUP), QoS::AtLeastOnce));
+    assert!(side.connection.take_late(id(late)).is_none(), "once");
+    assert_eq!(seen(&side), [(late, false, true), (once, false, false)]);
+    assert_eq!((side.connection.session().shared_in_flight().count(), side.connection.send_quota()), (1, 0));
+    let Ok(Event::Late { packet_id, reason, shared }) = side.take(puback(late)) else { panic!() };
+    assert_eq!((packet_id.get(), reason, shared), (late, ReasonCode::Success, about(side.now)));
+    assert_eq!((seen(&side), side.connection.send_quota()), (vec![(once, false, false)], 1));
+    assert!(matches!(side.take(puback(late)), Ok(Event::Handled)));
+}
+
+#[test]
+fn taken_message_ends_with_the_connection() {
+    let mut side = Side::server(Limits::default());
+    let late = shared(&mut side, QoS::AtLeastOnce);
+    side.connection.take_late(tenbin_codec::PacketId::new(late).unwrap()).unwrap();
+    let mut session = side.connection.into_session();
+    assert_eq!(session.end_late(), [about(side.now)]);
+    assert!(session.is_empty() && session.end_late().is_empty());
+    let mut side = Side::new(Role::Server, ProtocolVersion::V5, Limits::default(), session, side.now);
+    side.connection.resume(side.now, &mut side.out);
+    assert_eq!(side.published(), []);
+    assert_ne!(shared(&mut side, QoS::AtLeastOnce), late);
+}
+
+#[test]
+fn second_delivery_says_so_and_is_no_duplicate() {
+    let mut side = Side::server(Limits::default());
+    shared(&mut side, QoS::AtLeastOnce);
+    let first = Delivery { share: Some(GROUP), ..delivery("topic", QoS::AtLeastOnce) };
+    for (number, delivery) in [(None, first.clone()), (Some("2"), first.taken_back(3, None))] {
+        side.published();
+        side.send(delivery);
+        let [Packet::Publish(publish)] = &side.written()[..] else { panic!() };
+        let property = publish.properties.iter().flat_map(|properties| &properties.user_properties).next();
+        assert_eq!(
+            property.map(|property| (property.name.as_str(), property.value.as_str())),
+            number.map(|number| ("deliveries", number))
+        );
+        assert!(!publish.dup);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Share groups whose on-disk backlog cannot be read at present. Other groups are not listed, so they cost nothing.
+//! Share groups that are to be looked at later. Other groups are not listed, so they cost nothing.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -9,20 +9,26 @@ use tokio::sync::Notify;
 
 use super::share_group::SharedGroup;
 
-/// Times at which failed reads are repeated.
+/// Times at which share groups have something to do: to repeat a failed read, to deliver a rejected message again, or to
+/// look for messages that are not acknowledged in time.
 #[derive(Debug, Default)]
-pub(crate) struct UnreadGroups {
+pub(crate) struct DueGroups {
     /// The groups, by time and number.
     groups: Mutex<BTreeMap<(Instant, NonZeroU64), Weak<SharedGroup>>>,
-    /// Notified when an entry is added, which may be the earliest.
+    /// Notified when an entry is added that is the earliest.
     added: Notify,
 }
 
-impl UnreadGroups {
-    /// Schedules a read of this group's backlog.
+impl DueGroups {
+    /// Schedules a look at this group.
     pub(super) fn add(&self, group: &Arc<SharedGroup>, at: Instant) {
-        self.groups().insert((at, group.number()), Arc::downgrade(group));
-        self.added.notify_one();
+        let mut groups = self.groups();
+        let is_first = groups.first_key_value().is_none_or(|(&(first, _), _)| at <= first);
+        groups.insert((at, group.number()), Arc::downgrade(group));
+        drop(groups);
+        if is_first {
+            self.added.notify_one();
+        }
     }
 
     /// Returns the earliest scheduled time.
@@ -30,14 +36,14 @@ impl UnreadGroups {
         self.groups().first_key_value().map(|(&(at, _), _)| at)
     }
 
-    /// Repeats the reads that are due.
-    pub(crate) fn look(&self, now: Instant) {
+    /// Looks at a group that is due; false if there is none.
+    pub(crate) fn look(&self, now: Instant) -> bool {
         // Not under this lock: a group takes it under its own.
-        while let Some(group) = self.take_due(now) {
-            if let Some(group) = group.upgrade() {
-                group.read_again(now);
-            }
+        let Some(group) = self.take_due(now) else { return false };
+        if let Some(group) = group.upgrade() {
+            group.is_due(now);
         }
+        true
     }
 
     /// Waits until a group is added.

@@ -1,0 +1,215 @@
+//! Messages that become dead letters, and the message that each becomes.
+//!
+//! The original ends once its letter is durable. A crash in between repeats the letter, and loses none.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use bytes::{Bytes, BytesMut};
+use tenbin_codec::{
+    Decoded, Decoder, MessageProperties, Packet, ProtocolVersion, PublishHeader, SharedFilter, Text, TopicName,
+    UserProperty, WriteBuffer,
+};
+use tenbin_session::{Delivery, Publication};
+use tokio::sync::Notify;
+
+use super::share_group::SharedGroup;
+use crate::durable::Place;
+use crate::values::WorkQueue;
+
+/// Why a message becomes a dead letter.
+#[derive(Debug, Clone)]
+pub(crate) struct Fate {
+    pub(crate) reason: Text,
+    /// Client Identifier of the member that had the message last; empty if it is unknown.
+    pub(crate) client: Text,
+}
+
+/// A message that is to become a dead letter.
+#[derive(Debug)]
+pub(crate) struct Doomed {
+    group: SharedFilter,
+    rules: Arc<WorkQueue>,
+    figures: Arc<WorkFigures>,
+    /// The whole message, as published.
+    delivery: Delivery,
+    /// Its entry on disk.
+    place: Option<Place>,
+    fate: Fate,
+}
+
+/// Messages that wait to become dead letters.
+#[derive(Debug, Default)]
+pub(crate) struct DeadLetters {
+    waiting: Mutex<Vec<Doomed>>,
+    added: Notify,
+}
+
+/// Totals of a share group about messages that its members did not process. Relaxed.
+#[derive(Debug, Default)]
+pub(crate) struct WorkFigures {
+    /// Messages that members rejected.
+    pub(crate) rejected: AtomicU64,
+    /// Messages that members did not acknowledge in time.
+    pub(crate) overdue: AtomicU64,
+    /// Messages that were to be delivered again.
+    pub(crate) retried: AtomicU64,
+    /// Messages that became dead letters, or were dropped in place of that.
+    pub(crate) dead_lettered: AtomicU64,
+    /// Bytes of messages on their way to the dead letters.
+    doomed_bytes: AtomicUsize,
+}
+
+impl WorkFigures {
+    /// Whether the dead letters are behind, so that new messages have to be refused.
+    pub(super) fn are_behind(&self) -> bool {
+        self.doomed_bytes.load(Ordering::Relaxed) >= DOOMED_BYTES_MAX
+    }
+}
+
+impl DeadLetters {
+    fn add(&self, doomed: Doomed) {
+        doomed.figures.doomed_bytes.fetch_add(doomed.delivery.queued_bytes(), Ordering::Relaxed);
+        self.waiting().push(doomed);
+        self.added.notify_one();
+    }
+
+    /// Takes all messages.
+    pub(crate) fn take(&self) -> Vec<Doomed> {
+        std::mem::take(&mut *self.waiting())
+    }
+
+    /// Waits until there are more.
+    pub(crate) async fn added(&self) {
+        self.added.notified().await;
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<Doomed>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Doomed {
+    /// Share name and filter of the group.
+    pub(crate) fn group(&self) -> &SharedFilter {
+        &self.group
+    }
+
+    /// Topic of the message.
+    pub(crate) fn topic(&self) -> &str {
+        std::str::from_utf8(self.delivery.template.topic()).unwrap_or_default()
+    }
+
+    /// Deliveries of the message.
+    pub(crate) fn deliveries(&self) -> u32 {
+        self.delivery.deliveries()
+    }
+
+    pub(crate) fn fate(&self) -> &Fate {
+        &self.fate
+    }
+
+    pub(crate) fn place(&self) -> Option<Place> {
+        self.place
+    }
+
+    /// Whether the group's rule names a topic of dead letters.
+    pub(crate) fn has_letter(&self) -> bool {
+        self.rules.dead_letter.is_some()
+    }
+
+    /// Counts the message, which has ended.
+    pub(crate) fn ended(self) {
+        self.figures.dead_lettered.fetch_add(1, Ordering::Relaxed);
+        self.figures.doomed_bytes.fetch_sub(self.delivery.queued_bytes(), Ordering::Relaxed);
+    }
+
+    /// Makes the dead letter. `None` if no topic is legal: by `is_legal`, and as the group must not get its own letter.
+    pub(crate) fn letter(&self, is_legal: impl Fn(&Publication) -> bool, now: Instant) -> Option<Publication> {
+        let template = self.rules.dead_letter.as_ref()?;
+        let share_name = self.group.share_name.text();
+        // A topic that is too long for the template is in a User Property all the same.
+        [self.topic(), ""].into_iter().find_map(|topic| {
+            let name = template.of(share_name.as_str(), topic)?;
+            if self.group.filter.matches(&name) {
+                return None;
+            }
+            Some(self.letter_to(name, now)).filter(&is_legal)
+        })
+    }
+
+    fn letter_to(&self, topic: TopicName, now: Instant) -> Publication {
+        let Delivery { template, published_qos, expires_at, .. } = &self.delivery;
+        let mut properties = properties_of(&self.delivery).unwrap_or_default();
+        // A letter about a letter tells of the last group.
+        properties.user_properties.retain(|property| !property.name.as_str().starts_with(PREFIX));
+        let deliveries = self.deliveries().to_string();
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis().to_string();
+        for (name, value) in [
+            ("dead-letter-reason", self.fate.reason.as_str()),
+            ("dead-letter-group", self.group.share_name.text().as_str()),
+            ("dead-letter-topic", self.topic()),
+            ("dead-letter-deliveries", &deliveries),
+            ("dead-letter-client", self.fate.client.as_str()),
+            ("dead-letter-time", &time),
+        ] {
+            if let Ok(value) = Text::try_from(value) {
+                properties.user_properties.push(UserProperty::new(Text::from_static(name), value));
+            }
+        }
+        let expires_at = expires_at.filter(|at| *at > now); // an expired message has no expiry as a letter
+        properties.message_expiry_interval = expires_at.and_then(|_| self.delivery.remaining_expiry(now));
+        Publication {
+            qos: *published_qos,
+            properties: properties.boxed(),
+            expires_at,
+            ..Publication::new(topic, Bytes::copy_from_slice(template.payload()))
+        }
+    }
+}
+
+impl SharedGroup {
+    /// Makes a message a dead letter. It must be whole.
+    pub(super) fn doom(&self, rules: Arc<WorkQueue>, delivery: Delivery, place: Option<Place>, fate: Fate) {
+        let (group, figures) = (self.name().clone(), Arc::clone(&self.figures));
+        let delivery = Delivery { template: delivery.template.detach(), ..delivery.as_published() };
+        self.queues.dead_letters.add(Doomed { group, rules, figures, delivery, place, fate });
+    }
+
+    /// Makes an expired message a dead letter, if the rules say so. Returns it otherwise.
+    pub(crate) fn doom_expired(&self, delivery: Delivery) -> Option<Delivery> {
+        let Some(rules) = self.work.load_full().filter(|rules| rules.expired_to_dead_letter) else {
+            return Some(delivery);
+        };
+        self.doom_waiting(rules, delivery, Text::from_static("expired"));
+        None
+    }
+
+    /// Makes a message a dead letter that no member has.
+    pub(super) fn doom_waiting(&self, rules: Arc<WorkQueue>, delivery: Delivery, reason: Text) {
+        let place = self.stored().and_then(|queue| queue.place_of(delivery.stored));
+        self.doom(rules, delivery, place, Fate { reason, client: Text::EMPTY });
+    }
+
+    /// Returns whether expired messages become dead letters.
+    pub(crate) fn dooms_expired(&self) -> bool {
+        self.work.load().as_ref().is_some_and(|rules| rules.expired_to_dead_letter)
+    }
+}
+
+/// The properties of a message, without its expiry.
+fn properties_of(delivery: &Delivery) -> Option<MessageProperties> {
+    let (version, mut out) = (ProtocolVersion::V5, WriteBuffer::new());
+    delivery.template.encode(&PublishHeader::default(), version, &mut out);
+    let mut input = BytesMut::from(&out.to_bytes()[..]);
+    match Decoder::client(version, u32::MAX).decode(&mut input) {
+        Ok(Decoded::Packet(Packet::Publish(publish))) => publish.properties.map(|properties| properties.detach()),
+        _ => None,
+    }
+}
+
+/// Names of the User Properties of a dead letter begin with it.
+const PREFIX: &str = "dead-letter-";
+/// Bytes of one group's messages on their way to the dead letters, from which on it refuses new ones.
+const DOOMED_BYTES_MAX: usize = 16 << 20;

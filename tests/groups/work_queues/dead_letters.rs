@@ -1,0 +1,173 @@
+//! Messages that become dead letters.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tenbin_codec::{MessageProperties, Publish, QoS, ReasonCode, TopicName, UserProperty};
+
+use super::{broker_with, config, join, next_of, payload, property, reject, reject_with};
+use crate::support::{BrokerProcess, DataDirectory, RawClient, share, text};
+
+const LIMIT_OF_TWO: &str =
+    "on_reject = \"retry\"\nretry_delay_ms = 20\ndeliveries_maximum = 2\ndead_letter = \"dead/%g/%t\"";
+
+fn undertaker(broker: &BrokerProcess) -> RawClient {
+    let mut undertaker = broker.v5("undertaker");
+    undertaker.subscribe(&share("dead", "dead/#"), QoS::ExactlyOnce);
+    undertaker
+}
+
+fn job(qos: QoS) -> Publish {
+    let properties = MessageProperties {
+        content_type: Some(text("text/plain")),
+        correlation_data: Some(Bytes::from_static(b"corr")),
+        response_topic: Some(text("answers/1")),
+        message_expiry_interval: Some(1000),
+        user_properties: vec![
+            UserProperty::new(text("deliveries"), text("the publisher's")),
+            UserProperty::new(text("dead-letter-reason"), text("an older letter's")),
+        ],
+        ..MessageProperties::default()
+    };
+    let topic = TopicName::try_from("jobs/a/b").expect("a topic");
+    Publish { qos, properties: Some(Box::new(properties)), ..Publish::new(topic, Bytes::from_static(b"the payload")) }
+}
+
+#[test]
+fn message_beyond_the_limit_is_one_letter_with_all_properties() {
+    for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
+        for has_store in [false, true] {
+            let (file, directory) = (config(LIMIT_OF_TWO), DataDirectory::new());
+            let broker = match has_store {
+                true => directory.start_with(&["--config", file.path()]),
+                false => broker_with(LIMIT_OF_TWO),
+            };
+            let mut worker = join(&broker, "worker");
+            let mut publisher = broker.v5("publisher");
+            assert_eq!(publisher.publish_with(job(qos)), ReasonCode::Success);
+            for _ in 0..2 {
+                let message = worker.receive_publish();
+                reject(&mut worker, &message);
+            }
+            let mut undertaker = undertaker(&broker);
+            let letter = undertaker.receive_message();
+            assert_eq!(
+                (letter.topic.as_bytes(), letter.qos, letter.retain),
+                (&b"dead/workers/jobs/a/b"[..], qos, false)
+            );
+            assert_eq!(payload(&letter), "the payload");
+            let properties = letter.properties.as_ref().expect("properties");
+            assert_eq!(properties.content_type.as_ref().map(|text| text.as_str()), Some("text/plain"));
+            assert_eq!(properties.response_topic.as_ref().map(|text| text.as_str()), Some("answers/1"));
+            assert_eq!(properties.correlation_data.as_deref(), Some(&b"corr"[..]));
+            assert!(properties.message_expiry_interval.is_some_and(|left| (900..=1000).contains(&left)));
+            for (name, value) in [
+                ("deliveries", "the publisher's"),
+                ("dead-letter-reason", "limit"),
+                ("dead-letter-group", "workers"),
+                ("dead-letter-topic", "jobs/a/b"),
+                ("dead-letter-deliveries", "2"),
+                ("dead-letter-client", "worker"),
+            ] {
+                assert_eq!(property(&letter, name), Some(value), "{name} store {has_store}");
+            }
+            let time: u64 = property(&letter, "dead-letter-time").expect("a time").parse().expect("milliseconds");
+            assert!(time > 1_700_000_000_000);
+            undertaker.expect_nothing_for(Duration::from_millis(200));
+            worker.expect_nothing_for(Duration::from_millis(100));
+        }
+    }
+}
+
+#[test]
+fn member_names_the_reason_of_a_dead_letter() {
+    let broker = broker_with(LIMIT_OF_TWO);
+    let (mut worker, mut undertaker) = (join(&broker, "worker"), undertaker(&broker));
+    broker.v5("publisher").publish("jobs/a", "job", QoS::AtLeastOnce);
+    let message = worker.receive_publish();
+    reject_with(&mut worker, &message, &[("dead-letter", "no such customer\u{7f}")]);
+    let letter = undertaker.receive_message();
+    assert_eq!(property(&letter, "dead-letter-reason"), Some("no such customer"));
+    assert_eq!(property(&letter, "dead-letter-deliveries"), Some("1"));
+}
+
+#[test]
+fn rejected_message_is_a_dead_letter_at_once_by_the_rule() {
+    let broker = broker_with("on_reject = \"dead_letter\"\ndead_letter = \"dead/%t\"");
+    let (mut worker, mut undertaker) = (join(&broker, "worker"), undertaker(&broker));
+    broker.v5("publisher").publish("jobs/a", "job", QoS::AtLeastOnce);
+    let message = worker.receive_publish();
+    reject(&mut worker, &message);
+    assert_eq!(property(&undertaker.receive_message(), "dead-letter-reason"), Some("rejected"));
+    worker.expect_nothing_waiting();
+}
+
+#[test]
+fn last_overdue_delivery_makes_a_dead_letter() {
+    let broker = broker_with("acknowledge_within_ms = 1000\ndeliveries_maximum = 2\ndead_letter = \"dead/%t\"");
+    let (mut workers, mut undertaker) = (["one", "two"].map(|id| join(&broker, id)), undertaker(&broker));
+    broker.v5("publisher").publish("jobs/a", "job", QoS::AtLeastOnce);
+    let (first, _) = next_of(&mut workers);
+    let (second, _) = next_of(&mut workers);
+    assert_ne!(first, second);
+    let letter = undertaker.receive_message();
+    assert_eq!(property(&letter, "dead-letter-reason"), Some("overdue"));
+    assert_eq!(property(&letter, "dead-letter-deliveries"), Some("2"));
+}
+
+#[test]
+fn expired_message_is_a_dead_letter_by_the_rule_alone() {
+    for (keys, is_letter) in [
+        ("on_reject = \"retry\"\ndead_letter = \"dead/%t\"\nexpired_to_dead_letter = true", true),
+        ("on_reject = \"retry\"\ndead_letter = \"dead/%t\"", false),
+    ] {
+        for has_store in [false, true] {
+            let (file, directory) = (config(keys), DataDirectory::new());
+            let broker = match has_store {
+                true => directory.start_with(&["--config", file.path()]),
+                false => broker_with(keys),
+            };
+            let mut publisher = broker.v5("publisher");
+            let mut job = job(QoS::AtLeastOnce);
+            job.properties.get_or_insert_default().message_expiry_interval = Some(1);
+            publisher.publish_with(job);
+            std::thread::sleep(Duration::from_millis(1500));
+            let mut worker = join(&broker, "worker");
+            let mut undertaker = undertaker(&broker);
+            if is_letter {
+                let letter = undertaker.receive_message();
+                assert_eq!(property(&letter, "dead-letter-reason"), Some("expired"));
+                assert_eq!(letter.properties.as_ref().and_then(|one| one.message_expiry_interval), None);
+            }
+            undertaker.expect_nothing_for(Duration::from_millis(200));
+            worker.expect_nothing_waiting();
+        }
+    }
+}
+
+#[test]
+fn refused_letter_is_published_once_there_is_room() {
+    let file = crate::support::ConfigFile::new(&format!(
+        "[[share]]\ngroup = \"workers\"\nfilter = \"jobs/#\"\n{LIMIT_OF_TWO}\n\
+         [[share]]\ngroup = \"dead\"\nfilter = \"dead/#\"\nkeep_seconds = 604800\n[queue]\nmessages_maximum = 20\n"
+    ));
+    let broker = BrokerProcess::start(&["--ephemeral", "--config", file.path()]);
+    let mut worker = join(&broker, "worker");
+    // Each publisher with little of the backlog has some room more, and so has the broker.
+    let fill = |number: usize| {
+        let mut publisher = broker.v5(&format!("publisher-{number}"));
+        let is_taken = |_: &usize| publisher.publish("dead/x", "fills", QoS::AtLeastOnce) == ReasonCode::Success;
+        (0..100).take_while(is_taken).count()
+    };
+    let fills: usize = (0..).map(fill).take_while(|fills| *fills > 0).sum();
+    let mut publisher = broker.v5("publisher");
+    publisher.publish("jobs/a", "job", QoS::AtLeastOnce);
+    for _ in 0..2 {
+        let message = worker.receive_publish();
+        reject(&mut worker, &message);
+    }
+    worker.settle();
+    let mut undertaker = undertaker(&broker);
+    (0..fills).for_each(|_| assert_eq!(payload(&undertaker.receive_message()), "fills"));
+    assert_eq!(payload(&undertaker.receive_message()), "job");
+}
