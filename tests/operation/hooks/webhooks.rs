@@ -16,7 +16,7 @@ use crate::hooks::stage::Stage;
 use crate::support::{PATIENCE, WebAnswer, WebRequest, WebServer, at_qos, lasting, message, text};
 
 /// All events that a webhook may get.
-const EVENTS: [&str; 15] = [
+const EVENTS: [&str; 16] = [
     "connected",
     "disconnected",
     "session_created",
