@@ -55,7 +55,7 @@ pub(crate) enum Stage {
     /// PUBCOMP. The peer has the message or must not get it again, so only data for the share group and for the stored
     /// copy is left `[MQTT-4.3.3-6]`.
     Released { shared: Option<SharedDelivery>, stored: Option<Stored> },
-    /// PUBACK, though another receiver has the message meanwhile: see [`crate::Connection::take_late`].
+    /// PUBACK, though another receiver has the message now: see [`crate::Connection::take_late`].
     Late(SharedDelivery),
     /// SUBACK or UNSUBACK; ends with the connection.
     Request,
@@ -304,7 +304,7 @@ impl Outbound {
         IDS - (u64::from(id.get() - 1) + IDS - self.next_sequence() % IDS) % IDS
     }
 
-    /// Ends the messages that other receivers have meanwhile, and returns their data.
+    /// Ends the messages that other receivers have now, and returns their data.
     pub(crate) fn end_late(&mut self) -> Vec<SharedDelivery> {
         let mut late = Vec::new();
         let mut from = 0;

@@ -72,7 +72,7 @@ fn stuck_member_gets_nothing_more_and_is_disconnected() {
 }
 
 #[test]
-fn exactly_once_message_ends_the_connection_and_moves_to_no_other() {
+fn exactly_once_message_ends_the_connection_and_stays() {
     let broker = broker_with(LIMIT);
     let mut workers = ["one", "two"].map(|id| join(&broker, id));
     broker.v5("publisher").publish("jobs/a", "once", QoS::ExactlyOnce);

@@ -48,7 +48,7 @@ fn rejected_message_goes_to_another_member() {
 }
 
 #[test]
-fn sole_member_gets_its_rejected_message_again_after_growing_pauses() {
+fn sole_member_gets_a_rejected_message_after_growing_pauses() {
     let broker = broker_with("on_reject = \"retry\"\nretry_delay_ms = 100\nretry_delay_maximum_ms = 200");
     let mut worker = join(&broker, "worker");
     broker.v5("publisher").publish("jobs/a", "job", QoS::AtLeastOnce);

@@ -314,7 +314,7 @@ impl Connection {
         }
     }
 
-    /// Ends a message that another receiver has meanwhile.
+    /// Ends a message that another receiver has now.
     #[cold]
     fn late(&mut self, ack: &Ack, shared: SharedDelivery, now: Instant, out: &mut WriteBuffer) -> Event {
         self.delivered(ack.packet_id, ack.reason, now, out);
