@@ -2,6 +2,7 @@
 //!
 //! The original ends once its letter is durable. A crash in between repeats the letter, and loses none.
 
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -30,6 +31,7 @@ pub(crate) struct Fate {
 #[derive(Debug)]
 pub(crate) struct Doomed {
     group: SharedFilter,
+    number: NonZeroU64,
     rules: Arc<WorkQueue>,
     figures: Arc<WorkFigures>,
     /// The whole message, as published.
@@ -119,10 +121,12 @@ impl Doomed {
         self.rules.dead_letter.is_some()
     }
 
-    /// Counts the message, which has ended.
-    pub(crate) fn ended(self) {
+    /// Counts the message, which has ended. Returns the number of its group if that has waited for it.
+    pub(crate) fn ended(self) -> Option<NonZeroU64> {
+        let were_behind = self.figures.are_behind();
         self.figures.dead_lettered.fetch_add(1, Ordering::Relaxed);
         self.figures.doomed_bytes.fetch_sub(self.delivery.queued_bytes(), Ordering::Relaxed);
+        (were_behind && !self.figures.are_behind()).then_some(self.number)
     }
 
     /// Makes the dead letter. `None` if no topic is legal: by `is_legal`, and as the group must not get its own letter.
@@ -174,7 +178,7 @@ impl SharedGroup {
     pub(super) fn doom(&self, rules: Arc<WorkQueue>, delivery: Delivery, place: Option<Place>, fate: Fate) {
         let (group, figures) = (self.name().clone(), Arc::clone(&self.figures));
         let delivery = Delivery { template: delivery.template.detach(), ..delivery.as_published() };
-        self.queues.dead_letters.add(Doomed { group, rules, figures, delivery, place, fate });
+        self.queues.dead_letters.add(Doomed { group, number: self.number(), rules, figures, delivery, place, fate });
     }
 
     /// Makes an expired message a dead letter, if the rules say so. Returns it otherwise.

@@ -434,6 +434,9 @@ impl SharedGroup {
         }
         self.dispatch_pinned(queued, now, rng);
         for _ in 0..DISPATCHED_AT_ONCE {
+            if self.figures.are_behind() || queued.retries.as_deref().is_some_and(Retries::are_too_many) {
+                return false; // it goes on as letters are published, and as messages are due
+            }
             let Some(delivery) = queued.queue.pop(&self.queues.budget) else { return false };
             if delivery.is_expired(now.at) {
                 self.expire(delivery);

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use tenbin_balancer::Rng;
 use tenbin_codec::Text;
 use tenbin_session::Delivery;
 
 use super::Router;
 use super::dead_letters::{DeadLetters, Fate};
 use super::share_group::{SharedGroup, beginning};
-use crate::durable::{DUE_MOST, Place};
+use crate::durable::{DUE_MOST, Location, Place, Sequence};
 use crate::outbox::Control;
 use crate::values::{Moment, OnReject, WorkQueue};
 
@@ -48,6 +49,14 @@ impl Router {
         let group = self.index.group_by_number(group)?;
         let rules = group.work.load_full()?;
         Some((group, rules))
+    }
+
+    /// Gives a group's backlog to its members, which waited for the dead letters.
+    pub(crate) fn go_on(&self, group: NonZeroU64, now: Instant) {
+        if let Some(group) = self.index.group_by_number(group) {
+            let now = self.clock.moment(now);
+            group.dispatch_waiting(now, &mut Rng::new(now.nanos.0));
+        }
     }
 
     /// Counts a message that a member of a share group has rejected.
@@ -97,12 +106,18 @@ impl SharedGroup {
         };
         if let Some(reason) = rules.fate(&cause, deliveries) {
             let fate = Fate { reason, client };
-            let delivery = delivery.taken_back(receiver, None);
-            match delivery.template.is_external() {
-                true => self.retry(delivery, place, Some(fate), now),
-                false => self.doom(Arc::clone(rules), delivery, place, fate),
+            let mut delivery = delivery.taken_back(receiver, None);
+            if delivery.template.is_external() {
+                return self.retry(delivery, place, Some(fate), now);
             }
-            return;
+            // The entry may be in the member's queue, which can end before the letter is durable.
+            let moved = self.take_back(place, &delivery);
+            delivery.stored = moved.map(|Sequence(sequence)| Location::Group(sequence).to_stored());
+            let place = match moved {
+                Some(_) => self.stored().and_then(|queue| queue.place_of(delivery.stored)),
+                None => place,
+            };
+            return self.doom(Arc::clone(rules), delivery, place, fate);
         }
         self.figures.retried.fetch_add(1, Ordering::Relaxed);
         let due = (!pause.is_zero()).then(|| now.at + pause.min(DUE_MOST));

@@ -9,28 +9,39 @@ use tenbin_session::Publication;
 use crate::durable::{CommitPoint, Ended};
 use crate::hooks::{self, Events};
 use crate::lifecycle::BrokerState;
-use crate::router::{Collector, Doomed, Publisher};
+use crate::router::{Collector, Doomed, Published, Publisher};
 
 /// Publishes dead letters as they come; never returns.
 pub(crate) async fn run(shared: Arc<BrokerState>) {
     let letters = shared.routing.router.dead_letters();
-    let mut again = Vec::new();
+    let (mut again, mut pause, mut lines) = (Vec::new(), PAUSE, Lines::default());
     loop {
         match again.is_empty() {
             true => letters.added().await,
-            false => tokio::time::sleep(PAUSE).await,
+            false => {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(PAUSE_MOST);
+            }
         }
         shared.operations.leadership.held().await;
         let mut doomed = std::mem::take(&mut again);
         doomed.append(&mut letters.take());
         let mut doomed = doomed.into_iter().peekable();
         while doomed.peek().is_some() {
-            let Batch { published, mut refused, commit_point } = publish(&shared, doomed.by_ref().take(TOGETHER));
-            again.append(&mut refused);
+            let Batch { published, mut refused, commit_point } =
+                publish(&shared, doomed.by_ref().take(TOGETHER), &mut lines);
+            if !refused.is_empty() {
+                // Others most likely find no room either.
+                again.append(&mut refused);
+                again.extend(doomed.by_ref());
+            }
             if let Some(durable) = &shared.storage.durable {
                 // A receiver may refuse a letter after the batch, so that the original cannot end in the same commit.
                 durable.safe(commit_point).await;
                 durable.end(Ended::DeadLetter, published.iter().filter_map(Doomed::place));
+            }
+            if !published.is_empty() {
+                pause = PAUSE;
             }
             published.into_iter().for_each(|message| tell(&shared, message));
             tokio::task::yield_now().await;
@@ -47,35 +58,40 @@ struct Batch {
     commit_point: CommitPoint,
 }
 
-fn publish(shared: &BrokerState, doomed: impl Iterator<Item = Doomed>) -> Batch {
+fn publish(shared: &BrokerState, doomed: impl Iterator<Item = Doomed>, lines: &mut Lines) -> Batch {
     let (router, now) = (&shared.routing.router, Instant::now());
     let mut publisher = Publisher::new(router, 0, &Text::EMPTY);
     let mut collector = Collector::new();
     let (mut numbered, mut commit_point) = (Vec::new(), CommitPoint::NOW);
     for message in doomed {
-        let is_legal = |letter: &Publication| shared.routing.checks.own(letter).is_ok();
+        // The rest of the message was legal when it was published.
+        let is_legal = |letter: &Publication| shared.routing.checks.letter(&letter.topic);
         let Some(letter) = message.letter(is_legal, now) else {
-            if message.has_letter() {
+            if message.has_letter() && lines.is_due(now) {
                 let group = message.group();
                 let (share_name, topic) = (&group.share_name, message.topic());
                 tracing::error!(%share_name, topic, "message dropped: its dead letter has no legal topic, or would come back to the group");
             }
-            numbered.push((0, false, message));
+            numbered.push((None, message));
             continue;
         };
         let published = publisher.publish(router, &mut collector, &letter, shared.clock.moment(now));
-        if published.reason == ReasonCode::NoMatchingSubscribers {
+        if published.reason == ReasonCode::NoMatchingSubscribers && lines.is_due(now) {
             tracing::warn!(topic = ?letter.topic, "dead letter dropped: no subscription matches its topic");
         }
         commit_point = commit_point.and(published.commit_point);
-        numbered.push((published.message, published.reason.is_error(), message));
+        numbered.push((Some(published), message));
     }
     let mut flushed = publisher.flush(router, &mut collector, now);
     flushed.append_until(commit_point);
-    let is_refused =
-        |(number, is_refused, _): &(u32, bool, Doomed)| *is_refused || *number != 0 && flushed.refused.contains(number);
+    flushed.refused.sort_unstable();
+    // A letter that some receiver has is not repeated for those that had no room.
+    let is_refused = |(published, _): &(Option<Published>, Doomed)| {
+        published.is_some_and(|published| published.receivers > 0 && published.reached(&flushed.refused) == 0)
+    };
     let (refused, published): (Vec<_>, Vec<_>) = numbered.into_iter().partition(is_refused);
-    let messages = |numbered: Vec<(u32, bool, Doomed)>| numbered.into_iter().map(|(_, _, message)| message).collect();
+    let messages =
+        |numbered: Vec<(Option<Published>, Doomed)>| numbered.into_iter().map(|(_, message)| message).collect();
     Batch { published: messages(published), refused: messages(refused), commit_point: flushed.commit_point }
 }
 
@@ -94,10 +110,29 @@ fn tell(shared: &BrokerState, message: Doomed) {
         };
         operations.hooks.tell(Events::DEAD_LETTER, |hooks| hooks.dead_letter(&letter));
     }
-    message.ended();
+    if let Some(group) = message.ended() {
+        shared.routing.router.go_on(group, Instant::now());
+    }
+}
+
+/// Bounds the lines of the log about letters without receivers.
+#[derive(Default)]
+struct Lines(Option<Instant>);
+
+impl Lines {
+    fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = self.0.is_none_or(|at| now.saturating_duration_since(at) >= LINE_EVERY);
+        if is_due {
+            self.0 = Some(now);
+        }
+        is_due
+    }
 }
 
 /// Letters that are published together.
 const TOGETHER: usize = 64;
-/// Pause before a refused letter is published again.
+/// Pause before a refused letter is published again; it doubles up to a minute.
 const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_MOST: Duration = Duration::from_secs(60);
+/// Time between two lines of the log.
+const LINE_EVERY: Duration = Duration::from_secs(10);

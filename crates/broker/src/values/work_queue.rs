@@ -143,8 +143,7 @@ impl DeadLetterTopic {
         if text.starts_with("%t") || text.starts_with('$') {
             return wrong("must not begin with %t or $");
         }
-        let rest = text.replace("%g", "").replace("%t", "");
-        if rest.contains('%') {
+        if !text.split('%').skip(1).all(|part| part.starts_with(['g', 't'])) {
             return wrong("% needs g, for the share name, or t, for the topic, behind it");
         }
         match TopicName::try_from(&text.replace('%', "")[..]) {
@@ -165,7 +164,7 @@ impl DeadLetterTopic {
         let mut name = parts.next().unwrap_or_default().to_owned();
         for part in parts {
             name.push_str(if part.starts_with('g') { group } else { topic });
-            name.push_str(&part[1..]);
+            name.push_str(part.get(1..).unwrap_or_default());
         }
         name
     }
@@ -245,6 +244,7 @@ mod tests {
             (RawWorkQueue { dead_letter: Some("%t/dead".into()), ..retry() }, "must not begin with %t or $"),
             (RawWorkQueue { dead_letter: Some("$dead".into()), ..retry() }, "must not begin with %t or $"),
             (RawWorkQueue { dead_letter: Some("dead/%x".into()), ..retry() }, "% needs g"),
+            (RawWorkQueue { dead_letter: Some("dead/%%gt".into()), ..retry() }, "% needs g"),
             (RawWorkQueue { dead_letter: Some("dead/#".into()), ..retry() }, "dead_letter: \"dead/#\""),
             (RawWorkQueue { dead_letter: Some("in/%g".into()), ..retry() }, "its own dead letters"),
         ] {

@@ -433,7 +433,9 @@ impl Connection {
             delivery.template.encoded_len_maximum(header) <= maximum
                 || delivery.template.encoded_len(header, self.version) <= maximum
         };
-        aliased.filter(fits).or_else(|| Some(plain).filter(fits))
+        // The number of deliveries is a service: the message is not lost for it.
+        let first = || Some(PublishHeader { deliveries: 0, ..plain }).filter(|_| plain.deliveries > 0);
+        aliased.filter(fits).or_else(|| Some(plain).filter(fits)).or_else(|| first().filter(fits))
     }
 
     fn write_publish(&mut self, delivery: &Delivery, header: PublishHeader<'_>, now: Instant, out: &mut WriteBuffer) {

@@ -85,6 +85,7 @@ async fn oversized_resend_is_dropped_despite_early_takeover() {
                 ranges: std::sync::Arc::default(),
                 bytes: 1,
                 by_reference: None,
+                with_expired: false,
             },
             move |_| {
                 let _ = held_up.recv();

@@ -62,6 +62,11 @@ impl MessageChecks {
         if has_room { Ok(()) } else { Err(ReasonCode::PacketTooLarge) }
     }
 
+    /// Whether a dead letter may have this topic.
+    pub(crate) fn letter(&self, name: &TopicName) -> bool {
+        !name.is_empty() && name.as_bytes() != ReportCarrier::TOPIC.as_bytes() && self.topic(name).is_ok()
+    }
+
     /// Checks that a Will may be published later.
     ///
     /// # Errors

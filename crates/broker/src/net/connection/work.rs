@@ -70,6 +70,9 @@ impl<S: Stream> ConnectionTask<S> {
     /// The client has taken twice as long, or the message has QoS 2 and goes to no other member `[MQTT-4.8.2-4]`.
     #[cold]
     pub(super) fn look_for_overdue(&mut self, now: Instant) -> Result<(), End> {
+        if self.has_not_read() {
+            return Ok(()); // PUBACKs may be in the socket
+        }
         let Self { core, gate, member, .. } = self;
         let (mut found, mut overdue, mut late): (Option<Found>, _, _) = (None, Vec::new(), 0);
         for message in core.connection.unacknowledged() {
@@ -83,6 +86,9 @@ impl<S: Stream> ConnectionTask<S> {
             let waited = now.saturating_duration_since(member.sent_here_at(&message.shared));
             if waited < limit {
                 continue;
+            }
+            if message.may_be_taken && overdue.len() == OVERDUE_AT_ONCE {
+                continue; // the next look finds it
             }
             if message.may_be_taken {
                 overdue.push((message, Arc::clone(group), Arc::clone(rules)));
@@ -113,3 +119,6 @@ impl<S: Stream> ConnectionTask<S> {
         Ok(())
     }
 }
+
+/// Messages that one look moves to other members.
+const OVERDUE_AT_ONCE: usize = 256;

@@ -34,6 +34,8 @@ pub(super) struct Retries {
     settled: Usage,
     /// The time for which the group is scheduled.
     scheduled: Option<Instant>,
+    /// Members have enough messages until then.
+    not_before: Option<Instant>,
     /// When members look next for messages that they did not acknowledge in time; `None` = never.
     next_look: Option<Instant>,
 }
@@ -63,9 +65,14 @@ impl Retries {
     pub(super) fn are_full(&self, limits: &Limits) -> bool {
         let is_any = self.len() > 0;
         is_any
-            && (self.len() >= RETRIES_MAX
+            && (self.are_too_many()
                 || self.on_disk.bytes as u64 >= limits.stored_bytes && self.on_disk.messages > 0
                 || limits.memory_is_over(self.in_memory) && self.in_memory.messages > 0)
+    }
+
+    /// Returns whether members may get no further messages, which they could reject, too.
+    pub(super) fn are_too_many(&self) -> bool {
+        self.len() >= RETRIES_MAX
     }
 
     /// When the message that has waited longest began to wait.
@@ -127,6 +134,7 @@ impl Retries {
     /// Returns when to look at the group, unless that is scheduled. No look is due while messages are being read.
     fn schedule(&mut self, now: Instant) -> Option<Instant> {
         let next = self.waiting.first_key_value().filter(|_| self.reading.is_empty()).map(|(&(due, _), _)| due)?;
+        let next = self.not_before.map_or(next, |at| at.max(next));
         let is_known = self.scheduled.is_some_and(|at| at <= next && at > now);
         (!is_known).then(|| *self.scheduled.insert(next))
     }
@@ -152,8 +160,7 @@ impl SharedGroup {
         now: Moment,
     ) {
         let due = delivery.due().filter(|due| *due > now.at);
-        let store = self.queues.durable.as_ref().zip(self.stored());
-        let moved = store.zip(from).and_then(|((durable, queue), from)| durable.take_back(&queue, from, &delivery));
+        let moved = self.take_back(from, &delivery);
         delivery.stored = moved.map(|Sequence(sequence)| Location::Group(sequence).to_stored());
         let is_external = delivery.template.is_external();
         if due.is_none() && !is_external {
@@ -178,12 +185,22 @@ impl SharedGroup {
         self.schedule(next);
     }
 
+    /// Moves the entry of a message behind the others of the group's queue: see [`Durable::take_back`].
+    pub(in super::super) fn take_back(&self, from: Option<Place>, delivery: &Delivery) -> Option<Sequence> {
+        let store = self.queues.durable.as_ref().zip(self.stored());
+        store.zip(from).and_then(|((durable, queue), from)| durable.take_back(&queue, from, delivery))
+    }
+
     /// Delivers messages whose pause is over.
     pub(in super::super) fn give_due(self: &Arc<Self>, now: Instant) {
         let (page, is_given) = self.change_queued(|queued| {
             let Some(retries) = &mut queued.retries else { return (None, false) };
             retries.scheduled.take_if(|at| *at <= now);
             if !retries.reading.is_empty() {
+                return (None, false);
+            }
+            retries.not_before = (!queued.queue.is_short()).then_some(now + ENOUGH_PAUSE);
+            if retries.not_before.is_some() {
                 return (None, false);
             }
             let mut in_memory = Vec::new();
@@ -264,7 +281,10 @@ impl SharedGroup {
             match self.work.load_full() {
                 Some(rules) => self.doom(rules, delivery, place, *fate),
                 // A reload has taken the rules away: the message goes on as any of the group.
-                None => self.change_queued(|queued| self.keep_first(queued, delivery)),
+                None => {
+                    let delivery = Delivery { share: Some(self.number()), ..delivery };
+                    self.change_queued(|queued| self.keep_first(queued, delivery));
+                }
             }
         }
         self.dispatch_waiting(now, &mut Rng::new(now.nanos.0));
@@ -307,6 +327,8 @@ const RETRIES_MAX: usize = 1 << 20;
 const RETRIES_BYTES: usize = 256 * 1024;
 /// Bytes on disk beside a message's body, about.
 const RECORD_BYTES: usize = 64;
+/// Pause before the next look at messages that are due, while members have enough others.
+const ENOUGH_PAUSE: Duration = Duration::from_millis(250);
 /// Pause after a failed read.
 const BROKEN_PAUSE: Duration = Duration::from_millis(500);
 

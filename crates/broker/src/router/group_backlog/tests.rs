@@ -270,7 +270,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A page of no messages.
 fn nothing() -> PageOf {
-    PageOf { queue: QueueId(u64::MAX), kind: QueueKind::Group, ranges: Arc::default(), bytes: 1, by_reference: None }
+    PageOf {
+        queue: QueueId(u64::MAX),
+        kind: QueueKind::Group,
+        ranges: Arc::default(),
+        bytes: 1,
+        by_reference: None,
+        with_expired: false,
+    }
 }
 
 #[test]

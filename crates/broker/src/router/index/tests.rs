@@ -97,7 +97,7 @@ fn overlapping_filters_are_one_target_with_all_identifiers() {
     }
     let matches = index.matches(&topic("a/b"));
     assert_eq!(matches.targets.len(), 1);
-    let mut identifiers = matches.targets[0].terms.clone().unwrap().identifiers.unwrap().to_vec();
+    let mut identifiers = matches.targets[0].terms.clone().unwrap().identifiers.unwrap().identifiers.to_vec();
     identifiers.sort_unstable();
     assert_eq!(identifiers, [1, 2, 3, 4]);
 }
