@@ -1,9 +1,10 @@
 //! Messages that become dead letters.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenbin_codec::{MessageProperties, Publish, QoS, ReasonCode, TopicName, UserProperty};
+use tenbin_codec::{Connect, MessageProperties, ProtocolVersion, Publish, QoS, ReasonCode, TopicName, UserProperty};
 
 use super::{broker_with, config, join, next_of, payload, property, reject, reject_with};
 use crate::support::{BrokerProcess, DataDirectory, RawClient, share, text};
@@ -170,4 +171,34 @@ fn refused_letter_is_published_once_there_is_room() {
     let mut undertaker = undertaker(&broker);
     (0..fills).for_each(|_| assert_eq!(payload(&undertaker.receive_message()), "fills"));
     assert_eq!(payload(&undertaker.receive_message()), "job");
+}
+
+#[test]
+fn message_with_wrong_payload_format_has_a_letter() {
+    let broker = broker_with("on_reject = \"dead_letter\"\ndead_letter = \"dead/%t\"");
+    let (mut worker, mut undertaker) = (join(&broker, "worker"), undertaker(&broker));
+    let mut job = job(QoS::AtLeastOnce);
+    job.payload = Bytes::from_static(b"\xff\xfe");
+    job.properties.get_or_insert_default().payload_format_indicator = Some(true);
+    assert_eq!(broker.v5("publisher").publish_with(job), ReasonCode::Success);
+    let message = worker.receive_publish();
+    reject(&mut worker, &message);
+    assert_eq!(undertaker.receive_message().payload[..], *b"\xff\xfe");
+}
+
+#[test]
+fn second_delivery_without_room_for_its_number_lacks_it() {
+    let broker = broker_with("on_reject = \"retry\"\nretry_delay_ms = 20");
+    let mut connect = Connect::new(ProtocolVersion::V5, text("worker"));
+    connect.properties.maximum_packet_size = NonZeroU32::new(100);
+    let mut worker = broker.connect(connect);
+    worker.subscribe(&share("workers", "jobs/#"), QoS::AtLeastOnce);
+    // Topic, Packet Identifier and lengths take 13 bytes.
+    let whole = "x".repeat(87);
+    broker.v5("publisher").publish("jobs/a", &whole, QoS::AtLeastOnce);
+    let first = worker.receive_publish();
+    assert_eq!(payload(&first), whole);
+    reject(&mut worker, &first);
+    let second = worker.receive_publish();
+    assert_eq!((payload(&second), property(&second, "deliveries")), (whole, None));
 }

@@ -44,7 +44,7 @@ fn overdue_message_moves_and_its_late_puback_is_accepted() {
                 let (index, message) = next_of(&mut workers);
                 workers[index].acknowledge(&message);
             }
-            workers.each_mut().map(|worker| worker.expect_nothing_for(LATER));
+            workers.iter_mut().for_each(|worker| worker.expect_nothing_for(LATER));
         }
     }
 }

@@ -18,7 +18,7 @@ fn rejected_message_ends_without_a_rule() {
         broker.v5("publisher").publish("jobs/a", "poison", qos);
         let (at, message) = next_of(&mut workers);
         reject_with(&mut workers[at], &message, &[("retry-after-ms", "0"), ("dead-letter", "why not")]);
-        workers.each_mut().map(|worker| worker.expect_nothing_for(Duration::from_millis(300)));
+        workers.iter_mut().for_each(|worker| worker.expect_nothing_for(Duration::from_millis(300)));
     }
 }
 
@@ -42,7 +42,7 @@ fn rejected_message_goes_to_another_member() {
             assert_eq!((payload(&again).as_str(), again.qos, again.dup), ("job", qos, false));
             assert_eq!(property(&again, "deliveries"), Some("2"));
             workers[second].acknowledge(&again);
-            workers.each_mut().map(|worker| worker.expect_nothing_for(Duration::from_millis(200)));
+            workers.iter_mut().for_each(|worker| worker.expect_nothing_for(Duration::from_millis(200)));
         }
     }
 }

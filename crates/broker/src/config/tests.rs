@@ -41,7 +41,8 @@ fn shipped_examples_are_valid_and_cover_every_key() {
     let (logins, rules) = ((&config.auth, &config.ban), (&config.acl, &config.share));
     let shown = format!("{:?} {logins:?} {rules:?} {:?}", config.listeners, config.webhook);
     let keys = shown.split([' ', '{', ',', '(']).filter_map(|word| word.strip_suffix(':'));
-    let is_ours = |key: &&str| !["effect", "action", "tv_sec", "tv_nsec"].contains(key) && !key.starts_with('"');
+    let is_ours =
+        |key: &&str| !["effect", "action", "tv_sec", "tv_nsec", "work"].contains(key) && !key.starts_with('"');
     for key in keys.filter(is_ours) {
         let tables = [format!("[listeners.{key}]"), format!("[[listeners.tls.{key}]]")];
         let is_named = text.lines().any(|line| line.starts_with(key) || tables.iter().any(|table| table == line));

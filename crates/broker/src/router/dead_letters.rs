@@ -39,6 +39,8 @@ pub(crate) struct Doomed {
     /// Its entry on disk.
     place: Option<Place>,
     fate: Fate,
+    /// Attempts to publish its letter.
+    attempts: u8,
 }
 
 /// Messages that wait to become dead letters.
@@ -121,6 +123,12 @@ impl Doomed {
         self.rules.dead_letter.is_some()
     }
 
+    /// Counts an attempt to publish its letter, and returns their number.
+    pub(crate) fn tried(&mut self) -> u8 {
+        self.attempts = self.attempts.saturating_add(1);
+        self.attempts
+    }
+
     /// Counts the message, which has ended. Returns the number of its group if that has waited for it.
     pub(crate) fn ended(self) -> Option<NonZeroU64> {
         let were_behind = self.figures.are_behind();
@@ -178,7 +186,16 @@ impl SharedGroup {
     pub(super) fn doom(&self, rules: Arc<WorkQueue>, delivery: Delivery, place: Option<Place>, fate: Fate) {
         let (group, figures) = (self.name().clone(), Arc::clone(&self.figures));
         let delivery = Delivery { template: delivery.template.detach(), ..delivery.as_published() };
-        self.queues.dead_letters.add(Doomed { group, number: self.number(), rules, figures, delivery, place, fate });
+        self.queues.dead_letters.add(Doomed {
+            group,
+            number: self.number(),
+            rules,
+            figures,
+            delivery,
+            place,
+            fate,
+            attempts: 0,
+        });
     }
 
     /// Makes an expired message a dead letter, if the rules say so. Returns it otherwise.

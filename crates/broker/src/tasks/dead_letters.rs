@@ -85,11 +85,17 @@ fn publish(shared: &BrokerState, doomed: impl Iterator<Item = Doomed>, lines: &m
     let mut flushed = publisher.flush(router, &mut collector, now);
     flushed.append_until(commit_point);
     flushed.refused.sort_unstable();
-    // A letter that some receiver has is not repeated for those that had no room.
-    let is_refused = |(published, _): &(Option<Published>, Doomed)| {
-        published.is_some_and(|published| published.receivers > 0 && published.reached(&flushed.refused) == 0)
+    // Each attempt comes to the receivers with room, too. The one without may be a session that no client uses any more.
+    let is_refused = |(published, message): &mut (Option<Published>, Doomed)| {
+        published.is_some_and(|published| {
+            let reached = published.reached(&flushed.refused);
+            reached < published.receivers as usize && (message.tried() < ATTEMPTS || reached == 0)
+        })
     };
-    let (refused, published): (Vec<_>, Vec<_>) = numbered.into_iter().partition(is_refused);
+    let (mut refused, mut published) = (Vec::new(), Vec::new());
+    for mut one in numbered {
+        if is_refused(&mut one) { refused.push(one) } else { published.push(one) }
+    }
     let messages =
         |numbered: Vec<(Option<Published>, Doomed)>| numbered.into_iter().map(|(_, message)| message).collect();
     Batch { published: messages(published), refused: messages(refused), commit_point: flushed.commit_point }
@@ -134,5 +140,7 @@ const TOGETHER: usize = 64;
 /// Pause before a refused letter is published again; it doubles up to a minute.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MOST: Duration = Duration::from_secs(60);
+/// Attempts to give a letter to all its receivers, if some have it.
+const ATTEMPTS: u8 = 8;
 /// Time between two lines of the log.
 const LINE_EVERY: Duration = Duration::from_secs(10);
