@@ -245,11 +245,8 @@ fn each_refusal_is_counted_logged_and_in_the_api() {
         let stage = Stage::start(&["--config", file.path()]);
         assert_eq!((sum(&stage, counter), is_shown(&stage, &shown)), (0.0, false), "{cause}");
         act(&stage);
-        eprintln!("{cause}: counter");
         wait_until(|| sum(&stage, counter) > 0.0);
-        eprintln!("{cause}: line");
         stage.broker.log().wait_for(line, PATIENCE);
-        eprintln!("{cause}: API");
         wait_until(|| is_shown(&stage, &shown));
     }
 }

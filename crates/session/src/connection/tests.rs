@@ -14,7 +14,6 @@ mod sending;
 mod shared;
 mod stored;
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};

@@ -160,7 +160,7 @@ fn rejection_returns_the_message_and_its_user_properties() {
     ] {
         let id = shared(&mut side, qos);
         let mut ack = refusal(id, ReasonCode::UnspecifiedError);
-        let text = |text: &str| tenbin_codec::Text::try_from(text).unwrap();
+        let text = |text: &str| Text::try_from(text).unwrap();
         let user = properties.iter().map(|(name, value)| UserProperty::new(text(name), text(value)));
         ack.properties.get_or_insert_default().user_properties.extend(user);
         let packet = if qos == QoS::AtLeastOnce { Packet::PubAck(ack) } else { Packet::PubRec(ack) };
@@ -181,7 +181,7 @@ fn taken_message_keeps_its_identifier_until_it_is_acknowledged() {
         all.map(|message| (message.packet_id.get(), message.may_be_taken, message.is_late)).collect()
     };
     assert_eq!(seen(&side), [(late, true, false), (once, false, false)]);
-    let id = |id| tenbin_codec::PacketId::new(id).unwrap();
+    let id = |id| PacketId::new(id).unwrap();
     assert!(side.connection.take_late(id(once)).is_none());
     let taken = side.connection.take_late(id(late)).unwrap();
     assert_eq!((taken.share, taken.qos), (Some(GROUP), QoS::AtLeastOnce));
@@ -198,7 +198,7 @@ fn taken_message_keeps_its_identifier_until_it_is_acknowledged() {
 fn taken_message_ends_with_the_connection() {
     let mut side = Side::server(Limits::default());
     let late = shared(&mut side, QoS::AtLeastOnce);
-    side.connection.take_late(tenbin_codec::PacketId::new(late).unwrap()).unwrap();
+    side.connection.take_late(PacketId::new(late).unwrap()).unwrap();
     let mut session = side.connection.into_session();
     assert_eq!(session.end_late(), [about(side.now)]);
     assert!(session.is_empty() && session.end_late().is_empty());
