@@ -131,6 +131,8 @@ pub struct MirrorStats {
     pub log_confirmed: u64,
     /// Number of the state's last confirmed operation.
     pub state_confirmed: u64,
+    /// Commits wait for the copy.
+    pub is_required: bool,
     /// Bytes that the present join has copied or compared.
     pub copied_bytes: u64,
     /// Bytes of the log that it has to copy or to compare; 0 = it is not known yet. The state comes in addition. Space that
@@ -298,6 +300,7 @@ impl Mirror {
             state_behind: state.0.saturating_sub(state.1),
             log_confirmed: log.1,
             state_confirmed: state.1,
+            is_required: self.log.is_required() || self.state.is_required(),
             copied_bytes,
             log_bytes,
             log: self.log.traffic(),

@@ -206,6 +206,11 @@ impl Channel {
         true
     }
 
+    /// Whether commits wait for the copy.
+    pub(super) fn is_required(&self) -> bool {
+        self.progress().is_required
+    }
+
     /// Sets whether commits wait for the copy.
     pub(super) fn set_required(&self, is_required: bool) {
         self.progress().is_required = is_required;
