@@ -84,7 +84,8 @@ impl Node {
         if !is_behind {
             (confirmed.numbers, confirmed.at) = (numbers, now);
         }
-        let is_stuck = now.saturating_sub(confirmed.at) > STUCK_AFTER;
+        let patience = if stats.is_required { STUCK_AFTER } else { JOIN_STUCK_AFTER };
+        let is_stuck = now.saturating_sub(confirmed.at) > patience;
         // Once: the machine knows it then.
         self.confirmed.take_if(|_| is_stuck).map(|confirmed| confirmed.session)
     }
@@ -97,3 +98,5 @@ pub(super) const HANGS_AFTER: Duration = Duration::from_secs(5);
 const HANDOVER_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// Silence of a copy's disk after which the leader goes on without it.
 const STUCK_AFTER: Duration = Duration::from_secs(2);
+/// The same during a join, for which no commit waits. A busy disk may take seconds for one sync.
+const JOIN_STUCK_AFTER: Duration = Duration::from_secs(10);
