@@ -14,37 +14,35 @@ use crate::router::{Collector, Doomed, Published, Publisher};
 /// Publishes dead letters as they come; never returns.
 pub(crate) async fn run(shared: Arc<BrokerState>) {
     let letters = shared.routing.router.dead_letters();
-    let (mut again, mut pause, mut lines) = (Vec::new(), PAUSE, Lines::default());
+    let (mut refused, mut pause, mut next) = (Vec::new(), PAUSE, Instant::now());
     loop {
-        match again.is_empty() {
-            true => letters.added().await,
-            false => {
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(PAUSE_MOST);
-            }
+        tokio::select! {
+            () = letters.added() => {}
+            () = tokio::time::sleep_until(next.into()), if !refused.is_empty() => {}
         }
         shared.operations.leadership.held().await;
-        let mut doomed = std::mem::take(&mut again);
-        doomed.append(&mut letters.take());
+        let mut doomed = letters.take();
+        let again = Instant::now() >= next;
+        if again {
+            doomed.append(&mut refused);
+        }
         let mut doomed = doomed.into_iter().peekable();
         while doomed.peek().is_some() {
-            let Batch { published, mut refused, commit_point } =
-                publish(&shared, doomed.by_ref().take(TOGETHER), &mut lines);
-            if !refused.is_empty() {
-                // Others most likely find no room either.
-                again.append(&mut refused);
-                again.extend(doomed.by_ref());
-            }
+            let mut batch = publish(&shared, doomed.by_ref().take(TOGETHER));
+            refused.append(&mut batch.refused);
             if let Some(durable) = &shared.storage.durable {
                 // A receiver may refuse a letter after the batch, so that the original cannot end in the same commit.
-                durable.safe(commit_point).await;
-                durable.end(Ended::DeadLetter, published.iter().filter_map(Doomed::place));
+                durable.safe(batch.commit_point).await;
+                durable.end(Ended::DeadLetter, batch.published.iter().filter_map(Doomed::place));
             }
-            if !published.is_empty() {
-                pause = PAUSE;
-            }
-            published.into_iter().for_each(|message| tell(&shared, message));
+            batch.published.into_iter().for_each(|message| tell(&shared, message));
             tokio::task::yield_now().await;
+        }
+        if refused.is_empty() {
+            pause = PAUSE;
+        } else if again {
+            next = Instant::now() + pause;
+            pause = (pause * 2).min(PAUSE_MOST);
         }
     }
 }
@@ -58,7 +56,7 @@ struct Batch {
     commit_point: CommitPoint,
 }
 
-fn publish(shared: &BrokerState, doomed: impl Iterator<Item = Doomed>, lines: &mut Lines) -> Batch {
+fn publish(shared: &BrokerState, doomed: impl Iterator<Item = Doomed>) -> Batch {
     let (router, now) = (&shared.routing.router, Instant::now());
     let mut publisher = Publisher::new(router, 0, &Text::EMPTY);
     let mut collector = Collector::new();
@@ -67,7 +65,7 @@ fn publish(shared: &BrokerState, doomed: impl Iterator<Item = Doomed>, lines: &m
         // The rest of the message was legal when it was published.
         let is_legal = |letter: &Publication| shared.routing.checks.letter(&letter.topic);
         let Some(letter) = message.letter(is_legal, now) else {
-            if message.has_letter() && lines.is_due(now) {
+            if message.has_letter() {
                 let group = message.group();
                 let (share_name, topic) = (&group.share_name, message.topic());
                 tracing::error!(%share_name, topic, "message dropped: its dead letter has no legal topic, or would come back to the group");
@@ -76,7 +74,7 @@ fn publish(shared: &BrokerState, doomed: impl Iterator<Item = Doomed>, lines: &m
             continue;
         };
         let published = publisher.publish(router, &mut collector, &letter, shared.clock.moment(now));
-        if published.reason == ReasonCode::NoMatchingSubscribers && lines.is_due(now) {
+        if published.reason == ReasonCode::NoMatchingSubscribers {
             tracing::warn!(topic = ?letter.topic, "dead letter dropped: no subscription matches its topic");
         }
         commit_point = commit_point.and(published.commit_point);
@@ -92,13 +90,9 @@ fn publish(shared: &BrokerState, doomed: impl Iterator<Item = Doomed>, lines: &m
             reached < published.receivers as usize && (message.tried() < ATTEMPTS || reached == 0)
         })
     };
-    let (mut refused, mut published) = (Vec::new(), Vec::new());
-    for mut one in numbered {
-        if is_refused(&mut one) { refused.push(one) } else { published.push(one) }
-    }
-    let messages =
-        |numbered: Vec<(Option<Published>, Doomed)>| numbered.into_iter().map(|(_, message)| message).collect();
-    Batch { published: messages(published), refused: messages(refused), commit_point: flushed.commit_point }
+    let refused = numbered.extract_if(.., is_refused).map(|(_, message)| message).collect();
+    let published = numbered.into_iter().map(|(_, message)| message).collect();
+    Batch { published, refused, commit_point: flushed.commit_point }
 }
 
 /// Counts a message that has ended as a dead letter, and tells hooks.
@@ -121,20 +115,6 @@ fn tell(shared: &BrokerState, message: Doomed) {
     }
 }
 
-/// Bounds the lines of the log about letters without receivers.
-#[derive(Default)]
-struct Lines(Option<Instant>);
-
-impl Lines {
-    fn is_due(&mut self, now: Instant) -> bool {
-        let is_due = self.0.is_none_or(|at| now.saturating_duration_since(at) >= LINE_EVERY);
-        if is_due {
-            self.0 = Some(now);
-        }
-        is_due
-    }
-}
-
 /// Letters that are published together.
 const TOGETHER: usize = 64;
 /// Pause before a refused letter is published again; it doubles up to a minute.
@@ -142,5 +122,3 @@ const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MOST: Duration = Duration::from_secs(60);
 /// Attempts to give a letter to all its receivers, if some have it.
 const ATTEMPTS: u8 = 8;
-/// Time between two lines of the log.
-const LINE_EVERY: Duration = Duration::from_secs(10);
