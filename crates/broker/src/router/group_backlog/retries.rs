@@ -199,7 +199,9 @@ impl SharedGroup {
             if !retries.reading.is_empty() {
                 return (None, false);
             }
-            retries.not_before = (!queued.queue.is_short()).then_some(now + ENOUGH_PAUSE);
+            // With too many, members get nothing until some of these are back.
+            let is_enough = !queued.queue.is_short() && !retries.are_too_many();
+            retries.not_before = is_enough.then_some(now + ENOUGH_PAUSE);
             if retries.not_before.is_some() {
                 return (None, false);
             }
