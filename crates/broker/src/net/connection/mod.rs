@@ -32,7 +32,8 @@
 //!
 //! A lap begins only while the broker may act. That is looked at again before step 7 and before input is applied.
 //!
-//! `handle` applies: control request, end without answer, re-authentication, overdue packet, input, keep-alive. A control
+//! `handle` applies: control request, end without answer, re-authentication, overdue packet, input, look for messages that
+//! the client did not acknowledge in time, keep-alive. A control
 //! request that ends the connection drops input of the same lap. Input is applied although a write has failed: the next
 //! write returns the error again.
 
@@ -41,6 +42,7 @@ mod ends;
 mod input;
 mod leaving;
 mod moving;
+mod output;
 mod pause;
 mod requests;
 mod rights;
@@ -73,7 +75,7 @@ use super::stream::Stream;
 use super::transport::{Socket, Transport};
 use crate::auth::Answer;
 use crate::hooks::HookSet;
-use crate::outbox::{Booked, Control};
+use crate::outbox::Control;
 use crate::slices::in_turn;
 use crate::threads::Home;
 use crate::values::Rate;
@@ -375,9 +377,6 @@ impl<S: Stream> ConnectionTask<S> {
         if ready.has_panicked {
             return Err(End::HOOK_PANICKED);
         }
-        if ready.is_asked {
-            self.look_for_overdue(now)?;
-        }
         if ready.leaves {
             return Err(End::Control(Control::Moved));
         }
@@ -399,6 +398,9 @@ impl<S: Stream> ConnectionTask<S> {
             None => false,
         };
         let mut turn = if has_input { self.handle_input_if_held(now)? } else { Turn::GoesOn };
+        if ready.is_asked {
+            self.look_for_overdue(now)?; // behind the PUBACKs of this lap
+        }
         if ready.progress.more_retained || self.inbound.ends_turn(has_input) {
             turn = Turn::Over;
         }
@@ -420,78 +422,6 @@ impl<S: Stream> ConnectionTask<S> {
             return Err(End::HOOK_PANICKED);
         }
         Ok(turn)
-    }
-
-    /// Encodes messages for the client, after it applied changes of permissions.
-    #[inline(always)] // in each lap: a call costs 1 % of a message that comes alone
-    fn send(&mut self, context: &mut Context<'_>, quota: usize, room: usize, ready: &mut Ready) {
-        ready.progress.more_retained = false;
-        while !self.outbound.is_at_rest(&self.core, quota) {
-            let Self { outbound, core, gate, .. } = self;
-            ready.control = outbound.poll_send(core, gate, quota, room, context, &mut ready.progress);
-            match ready.control {
-                Some(Control::RightsChanged) if self.take_rights_over().is_ok() => {}
-                Some(Control::Asked) => ready.is_asked = true,
-                _ => return,
-            }
-            self.answer_questions();
-            ready.control = None;
-            ready.progress.sent = true; // PUBRELs of abandoned messages
-        }
-    }
-
-    /// Writes encoded packets as far as the socket accepts them.
-    fn write(&mut self, context: &mut Context<'_>) -> std::io::Result<()> {
-        self.core.show_output();
-        let written = self.socket.poll_write(&mut self.core.out, context);
-        let booked = self.outbound.take_written(&self.core, self.socket.written(&self.core.out));
-        if !booked.is_nothing() {
-            self.tell_written(booked, written.is_pending());
-        }
-        match written {
-            Poll::Ready(written) => written,
-            Poll::Pending => Ok(()),
-        }
-    }
-
-    /// Tells the balancer how far the client is: messages on the way cost it no time.
-    fn measure_round_trip(&mut self) {
-        let ends = self.core.open.ends(self.socket.stream());
-        if let Some(round_trip) = ends.state().and_then(|state| state.round_trip) {
-            self.core.lease.client.load.set_round_trip(round_trip);
-        }
-    }
-
-    /// Reports shared messages that the socket has taken; `is_backlogged`: it has not taken all output.
-    fn tell_written(&mut self, booked: Booked, is_backlogged: bool) {
-        let core = &self.core;
-        let now = core.open.shared.clock.moment(Instant::now());
-        core.lease.client.load.written(booked.messages, booked.bytes, is_backlogged, now.nanos);
-        core.may_begin(now.at); // a message of QoS 0 ends here
-        let written = self.socket.wire_written(self.socket.written(&core.out));
-        let ends = || core.open.ends(self.socket.stream());
-        self.probes.wrote(core, booked.messages, written, now, ends);
-    }
-
-    /// Writes messages just taken from the queue, then looks for more. Usually there are none, and the task can sleep
-    /// at once.
-    fn write_at_once(&mut self, context: &mut Context<'_>, ready: &mut Ready) -> std::io::Result<()> {
-        self.write(context)?;
-        if self.core.out.is_empty() && !ready.progress.more_retained && !self.has_orders() {
-            ready.progress.sent = false;
-            let quota = self.core.quota();
-            self.send(context, quota, OUT_FULL, ready);
-            self.count_traffic();
-        }
-        Ok(())
-    }
-
-    fn count_traffic(&mut self) {
-        let metrics = &self.core.open.shared.operations.metrics;
-        let (received, sent) = self.socket.take_traffic();
-        metrics.bytes_received.add(received);
-        metrics.bytes_sent.add(sent);
-        metrics.packets_sent.add(self.outbound.take_packets_sent(&self.core));
     }
 
     /// Sets the timer on the current runtime.
