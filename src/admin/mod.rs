@@ -1,5 +1,6 @@
 //! `tenbin admin`.
 
+mod dead_letters;
 mod table;
 mod top;
 mod trace;
@@ -138,6 +139,13 @@ enum AdminCommand {
         name: String,
         /// Topic Filter.
         filter: String,
+    },
+    /// Lists, replays or removes the dead letters of a share group's messages, which wait in a standing group.
+    DeadLetters {
+        /// Share name of the group whose members did not process the messages.
+        group: String,
+        #[command(subcommand)]
+        action: dead_letters::Action,
     },
     /// Ends connections at an even rate, and accepts no more; or drains one member of a share group.
     Drain {
@@ -310,6 +318,7 @@ impl Session {
             AdminCommand::Group { name, filter } => {
                 self.show(self.get(&format!("groups/{}/{}", segment(&name), segment(&filter))).await?)
             }
+            AdminCommand::DeadLetters { group, action } => action.run(self, &group).await,
             AdminCommand::Drain { member: Some(member), end, .. } => {
                 let path = member.iter().map(|part| segment(part)).collect::<Vec<_>>();
                 let path = format!("groups/{}/{}/members/{}/drain", path[0], path[1], path[2]);
@@ -323,7 +332,9 @@ impl Session {
             AdminCommand::Retained { filter, remove: false } => {
                 self.show(self.all("retained", &[("filter", Some(filter))]).await?)
             }
-            AdminCommand::Retained { filter, remove: true } => self.remove_retained(&filter).await,
+            AdminCommand::Retained { filter, remove: true } => {
+                self.repeat("DELETE", &format!("retained?filter={}", segment(&filter)), "removed", u64::MAX).await
+            }
             AdminCommand::Publish { topic, payload, qos, retain } => {
                 let body = json!({ "topic": topic, "payload": payload, "qos": qos, "retain": retain });
                 self.show(self.change("POST", "publish", Some(body)).await?)
@@ -360,14 +371,20 @@ impl Session {
         }
     }
 
-    async fn remove_retained(&self, filter: &str) -> Result<(), AdminError> {
-        let path = format!("retained?filter={}", segment(filter));
-        let mut removed = 0;
+    /// Repeats a change of up to 1,000 messages until `most` are `done`, or no more are left.
+    async fn repeat(&self, method: &str, path: &str, done: &str, most: u64) -> Result<(), AdminError> {
+        let separator = if path.contains('?') { '&' } else { '?' };
+        let mut sum = 0;
         loop {
-            let answer = self.change("DELETE", &path, None).await?;
-            removed += answer["removed"].as_u64().unwrap_or_default();
-            if answer["more"] != true {
-                return self.show(json!({ "removed": removed }));
+            let path = format!("{path}{separator}limit={}", most.saturating_sub(sum).clamp(1, 1000));
+            let mut answer = self.change(method, &path, None).await?;
+            let Value::Object(figures) = &mut answer else { return self.show(answer) };
+            let has_more = figures.remove("more") == Some(Value::Bool(true));
+            sum += figures[done].as_u64().unwrap_or_default();
+            let waits = figures.get("waiting").and_then(Value::as_u64).is_some_and(|waiting| waiting > 0);
+            if !has_more || sum >= most || waits {
+                figures[done] = sum.into();
+                return self.show(answer);
             }
         }
     }
@@ -384,17 +401,23 @@ impl Session {
 
     /// All pages of a list.
     async fn all(&self, path: &str, wanted: &[(&str, Option<String>)]) -> Result<Value, AdminError> {
+        self.items(path, wanted, u64::MAX).await
+    }
+
+    /// The first items of a list, at most `most`.
+    async fn items(&self, path: &str, wanted: &[(&str, Option<String>)], most: u64) -> Result<Value, AdminError> {
         let wanted = wanted.iter().filter_map(|(key, value)| Some(format!("&{key}={}", segment(value.as_ref()?))));
         let wanted = wanted.collect::<String>();
         let (mut items, mut cursor) = (Vec::new(), None::<String>);
         loop {
             let after = cursor.map(|cursor| format!("&cursor={}", segment(&cursor))).unwrap_or_default();
-            let query = format!("limit=1000{wanted}{after}");
+            let limit = most.saturating_sub(items.len() as u64).min(1000);
+            let query = format!("limit={limit}{wanted}{after}");
             let is_short = path == "bans"; // one page, without parameters
             let mut page = self.get(&if is_short { path.to_owned() } else { format!("{path}?{query}") }).await?;
             items.extend(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default());
             cursor = page["cursor"].as_str().map(str::to_owned);
-            if cursor.is_none() {
+            if cursor.is_none() || items.len() as u64 >= most {
                 return Ok(Value::Array(items));
             }
         }

@@ -7,9 +7,10 @@ use serde_json::Value;
 use crate::exposition::Exposition;
 use crate::trace::{TraceFeed, TraceQuery};
 use crate::views::{
-    BanView, ClientDetailView, ClientQuery, ClientView, ConfigCheckView, DrainRequest, DrainView, FindingView,
-    KickQuery, KickedView, LogRequest, MemberDrainView, Page, PageQuery, PublishRequest, PublishedView, ReceiverView,
-    ReloadView, RemovedView, RetainedQuery, RetainedView, Sample, ScaleView, StatusView, SubscriptionView, TopicQuery,
+    BanView, ClientDetailView, ClientQuery, ClientView, ConfigCheckView, DeadLetterView, DrainRequest, DrainView,
+    FindingView, KickQuery, KickedView, LettersQuery, LogRequest, MemberDrainView, Page, PageQuery, PublishRequest,
+    PublishedView, ReceiverView, ReloadView, RemovedView, ReplayedView, RetainedQuery, RetainedView, Sample, ScaleView,
+    StatusView, SubscriptionView, TopicQuery,
 };
 
 /// Result of a request.
@@ -140,6 +141,24 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// # Errors
     /// There is no such group.
     fn group_scale(&self, name: &str, filter: &str) -> Answer<ScaleView>;
+
+    /// Lists the dead letters of the groups of a share name, which wait in standing groups.
+    ///
+    /// # Errors
+    /// No rule makes such letters, no standing group keeps them, or they cannot be read.
+    fn dead_letters(&self, share_name: &str, query: LettersQuery) -> BoxFuture<'_, Answer<Page<DeadLetterView>>>;
+
+    /// Publishes the originals of dead letters, and ends each letter once its original is durable.
+    ///
+    /// # Errors
+    /// As [`dead_letters`](Self::dead_letters).
+    fn replay_dead_letters(&self, share_name: &str, query: LettersQuery) -> BoxFuture<'_, Answer<ReplayedView>>;
+
+    /// Removes dead letters.
+    ///
+    /// # Errors
+    /// As [`dead_letters`](Self::dead_letters).
+    fn purge_dead_letters(&self, share_name: &str, query: LettersQuery) -> BoxFuture<'_, Answer<RemovedView>>;
 
     /// Gives a member no more messages until its next connection, and its queued ones to others; `drains` false ends
     /// that.

@@ -275,6 +275,50 @@ pub struct RemovedView {
     pub more: bool,
 }
 
+/// Selects dead letters.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LettersQuery {
+    /// Cursor of the page before.
+    pub cursor: Option<String>,
+    /// Maximum number of letters.
+    pub limit: Option<usize>,
+}
+
+/// A dead letter that waits in a standing group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DeadLetterView {
+    /// Topic of the original.
+    pub topic: String,
+    /// Why it is a dead letter: rejected, limit, overdue, expired, or a member's words.
+    pub reason: String,
+    /// Deliveries of the original.
+    pub deliveries: u32,
+    /// Member that had the original last; empty if it is unknown.
+    pub client: String,
+    /// Seconds since it became a dead letter.
+    pub age_seconds: Option<u64>,
+    /// QoS.
+    pub qos: u8,
+    /// Bytes of the payload.
+    pub bytes: usize,
+    /// The standing group in which it waits.
+    pub waits_in: String,
+}
+
+/// Result of a replay of dead letters.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ReplayedView {
+    /// Originals that are published and durable.
+    pub replayed: usize,
+    /// Originals that a receiver has no room for now. The broker publishes them later.
+    pub waiting: usize,
+    /// Letters that stay, as no subscription matches the topic of the original, or the topic is illegal.
+    pub skipped: usize,
+    /// Whether there may be more: repeat the request.
+    pub more: bool,
+}
+
 /// A message to publish.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -10,6 +10,7 @@ mod findings;
 mod groups;
 mod guard;
 mod health;
+mod letters;
 mod metrics;
 mod openapi;
 mod past;

@@ -109,6 +109,10 @@ fn requests() -> Vec<Request> {
             "",
             404,
         ),
+        get("/api/v1/dead-letters/{name}", "/api/v1/dead-letters/billing?limit=5"),
+        Request { status: 404, ..get("/api/v1/dead-letters/{name}", "/api/v1/dead-letters/nobody") },
+        delete("/api/v1/dead-letters/{name}", "/api/v1/dead-letters/billing", 200),
+        post("/api/v1/dead-letters/{name}/replay", "/api/v1/dead-letters/billing/replay", "", 200),
         Request { status: 400, ..get("/api/v1/trace", "/api/v1/trace") },
         Request { status: 400, ..get("/api/v1/trace", "/api/v1/trace?topic=%23/a") },
         delete("/api/v1/clients/{id}", "/api/v1/clients/worker%2F1?session=true&reason=137", 200),
@@ -122,7 +126,11 @@ fn requests() -> Vec<Request> {
 
 #[test]
 fn every_route_answers_as_openapi_describes() {
-    let file = ConfigFile::new("[explain]\npause_ms = 0\n");
+    let file = ConfigFile::new(
+        "[explain]\npause_ms = 0\n\
+         [[share]]\ngroup = \"billing\"\non_reject = \"dead_letter\"\ndead_letter = \"dead/%t\"\n\
+         [[share]]\ngroup = \"dead\"\nfilter = \"dead/#\"\nkeep_seconds = 9000\n",
+    );
     let data = DataDirectory::new();
     let stage = Stage::start(&["--config", file.path(), "--data", data.path_text()]);
     let mut worker = stage.broker.v5("worker/1");

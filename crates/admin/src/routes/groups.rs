@@ -1,11 +1,11 @@
-//! `/api/v1/groups`.
+//! `/api/v1/groups` and `/api/v1/dead-letters`.
 
 use axum::Extension;
 use serde_json::Value;
 
 use super::extract::{Json, Named, Queried, Reply};
 use crate::control::Plane;
-use crate::{MemberDrainView, Page, PageQuery, ScaleView};
+use crate::{DeadLetterView, LettersQuery, MemberDrainView, Page, PageQuery, RemovedView, ReplayedView, ScaleView};
 
 /// Share name and filter of a group, as in its path.
 type Group = (String, String);
@@ -41,4 +41,28 @@ pub(super) async fn resume_member(
     Named((name, filter, client)): Named<Member>,
 ) -> Reply<MemberDrainView> {
     Ok(Json(plane.drain_member(&name, &filter, &client, false)?))
+}
+
+pub(super) async fn letters(
+    Extension(plane): Extension<Plane>,
+    Named(name): Named<String>,
+    Queried(query): Queried<LettersQuery>,
+) -> Reply<Page<DeadLetterView>> {
+    Ok(Json(plane.dead_letters(&name, query).await?))
+}
+
+pub(super) async fn replay(
+    Extension(plane): Extension<Plane>,
+    Named(name): Named<String>,
+    Queried(query): Queried<LettersQuery>,
+) -> Reply<ReplayedView> {
+    Ok(Json(plane.replay_dead_letters(&name, query).await?))
+}
+
+pub(super) async fn purge(
+    Extension(plane): Extension<Plane>,
+    Named(name): Named<String>,
+    Queried(query): Queried<LettersQuery>,
+) -> Reply<RemovedView> {
+    Ok(Json(plane.purge_dead_letters(&name, query).await?))
 }

@@ -54,6 +54,8 @@ pub(crate) fn router(site: Site, events: Arc<Events>, guard: Arc<Guard>) -> Rout
             "/groups/{name}/{filter}/members/{client}/drain",
             post(groups::drain_member).delete(groups::resume_member),
         )
+        .route("/dead-letters/{name}", get(groups::letters).delete(groups::purge))
+        .route("/dead-letters/{name}/replay", post(groups::replay))
         .route_layer(middleware::from_fn_with_state(site.clone(), at_leader))
         .route("/events", get(watching::events))
         .route("/openapi.json", get(async || ([(header::CONTENT_TYPE, "application/json")], OPENAPI)));

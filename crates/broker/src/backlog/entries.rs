@@ -108,14 +108,19 @@ impl Entries {
 
     /// The first entries, of one page of messages or more. Their messages may be gone from the disk.
     pub(crate) fn first_page(&self) -> EntryRanges {
+        self.page_from(Sequence(0))
+    }
+
+    /// As [`Entries::first_page`], of entries from this offset on.
+    pub(crate) fn page_from(&self, Sequence(from): Sequence) -> EntryRanges {
         let mut entries = 0;
-        let is_wanted = |(first, last): &&(u64, u64)| {
+        let is_wanted = |(first, last): &(u64, u64)| {
             let has_less = entries < PAGE_MESSAGES as u64;
             entries += last - first + 1;
             has_less
         };
-        let ranges = self.ranges.iter().take_while(is_wanted);
-        ranges.map(|&(first, last)| Sequence(first)..=Sequence(last)).collect()
+        let ranges = self.ranges.range(self.behind(from)..).map(|&(first, last)| (first.max(from), last));
+        ranges.take_while(is_wanted).map(|(first, last)| Sequence(first)..=Sequence(last)).collect()
     }
 
     /// Removes one message of `bytes` bytes that was read. Returns false if it is not here.

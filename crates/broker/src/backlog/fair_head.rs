@@ -59,6 +59,11 @@ impl FairHead {
         self.queue.iter().map(|numbered| &numbered.delivery)
     }
 
+    /// All messages, each with its number, in any order.
+    pub(crate) fn numbered(&self) -> impl Iterator<Item = (u64, &Delivery)> {
+        self.queue.iter().map(|numbered| (numbered.number, &numbered.delivery))
+    }
+
     /// Returns the number of the next message, see [`remove_where`](Self::remove_where).
     pub(crate) fn next_number(&self) -> u64 {
         self.next_number
@@ -73,7 +78,7 @@ impl FairHead {
 
     /// Adds a message behind the others of its flow. It must own its memory, or share it with the messages around it.
     pub(crate) fn append(&mut self, delivery: Delivery, flow: u64) {
-        let numbered = self.numbered(delivery);
+        let numbered = self.number(delivery);
         self.queue.push(flow, numbered);
     }
 
@@ -85,7 +90,7 @@ impl FairHead {
 
     /// Adds a message that is older than all others, although its number is the highest: its age is unknown.
     pub(crate) fn push_front(&mut self, delivery: Delivery) {
-        let numbered = self.numbered(delivery);
+        let numbered = self.number(delivery);
         self.queue.push_front(numbered);
     }
 
@@ -148,7 +153,7 @@ impl FairHead {
         }
     }
 
-    fn numbered(&mut self, delivery: Delivery) -> Numbered {
+    fn number(&mut self, delivery: Delivery) -> Numbered {
         self.added(&delivery);
         self.next_number += 1;
         Numbered { number: self.next_number - 1, delivery }

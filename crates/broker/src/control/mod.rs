@@ -5,6 +5,7 @@
 //!   metrics   all metrics of a scrape; process: metrics of the process
 //!   clients   sessions: lists, figures, ends
 //!   groups    share groups: members, decisions, scale, drained members; arrivals: their rates, and what follows
+//!   dead_letters  letters that wait in standing groups
 //!   messages  receivers of a topic, retained messages, publication
 //!   findings  what looks wrong, with what to do
 //!   past      series of the last 24 hours, also of the last run
@@ -18,6 +19,7 @@
 mod arrivals;
 mod bans;
 mod clients;
+mod dead_letters;
 mod drain;
 mod events;
 mod findings;
@@ -42,10 +44,11 @@ use serde_json::Value;
 use tenbin_admin::client::{TOKEN_FILE, URL_FILE};
 use tenbin_admin::{
     Answer, BanView, BoxFuture, BrokerSlot, Check, ClientDetailView, ClientQuery, ClientView, ConfigCheckView,
-    ControlError, ControlPlane, DrainRequest, DrainView, Exposition, FindingView, KickQuery, KickedView, Listener,
-    ListenerView, LogRequest, MemberDrainView, Node, Page, PageQuery, PublishRequest, PublishedView, ReceiverView,
-    ReloadView, RemovedView, RetainedQuery, RetainedView, Sample, ScaleView, Server, ServerTls, Settings, StatusView,
-    SubscriptionView, TokenFiles, Tokens, TopicQuery, TraceFeed, TraceQuery,
+    ControlError, ControlPlane, DeadLetterView, DrainRequest, DrainView, Exposition, FindingView, KickQuery,
+    KickedView, LettersQuery, Listener, ListenerView, LogRequest, MemberDrainView, Node, Page, PageQuery,
+    PublishRequest, PublishedView, ReceiverView, ReloadView, RemovedView, ReplayedView, RetainedQuery, RetainedView,
+    Sample, ScaleView, Server, ServerTls, Settings, StatusView, SubscriptionView, TokenFiles, Tokens, TopicQuery,
+    TraceFeed, TraceQuery,
 };
 use tokio::task::AbortHandle;
 use tracing::Level;
@@ -303,6 +306,18 @@ impl ControlPlane for Control {
 
     fn group_scale(&self, name: &str, filter: &str) -> Answer<ScaleView> {
         self.scale_of(name, filter)
+    }
+
+    fn dead_letters(&self, share_name: &str, query: LettersQuery) -> BoxFuture<'_, Answer<Page<DeadLetterView>>> {
+        Box::pin(self.list_letters(share_name.to_owned(), query))
+    }
+
+    fn replay_dead_letters(&self, share_name: &str, query: LettersQuery) -> BoxFuture<'_, Answer<ReplayedView>> {
+        Box::pin(self.replay_letters(share_name.to_owned(), query))
+    }
+
+    fn purge_dead_letters(&self, share_name: &str, query: LettersQuery) -> BoxFuture<'_, Answer<RemovedView>> {
+        Box::pin(self.purge_letters(share_name.to_owned(), query))
     }
 
     fn drain_member(&self, name: &str, filter: &str, client: &str, drains: bool) -> Answer<MemberDrainView> {

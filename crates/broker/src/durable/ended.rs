@@ -19,6 +19,8 @@ pub(crate) enum Ended {
     InMemory,
     /// It is a dead letter now, or was dropped in place of that.
     DeadLetter,
+    /// It was a dead letter, and its original is published again.
+    Replayed,
     /// Its receiver's session has ended.
     Session,
     /// The last member has left its share group, which no rule keeps.
@@ -27,18 +29,19 @@ pub(crate) enum Ended {
     Ownerless,
     /// Another message in flight has its Packet Identifier, as only damage can leave it.
     Damaged,
-    /// An operator has removed its session or share group.
+    /// An operator has removed it, its session or its share group.
     Pruned,
 }
 
 impl Ended {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Delivered,
         Self::Expired,
         Self::TooLarge,
         Self::Refused,
         Self::InMemory,
         Self::DeadLetter,
+        Self::Replayed,
         Self::Session,
         Self::Group,
         Self::Ownerless,
@@ -55,6 +58,7 @@ impl Ended {
             Self::Refused => "refused",
             Self::InMemory => "in_memory",
             Self::DeadLetter => "dead_letter",
+            Self::Replayed => "replayed",
             Self::Session => "session_ended",
             Self::Group => "group_ended",
             Self::Ownerless => "ownerless",

@@ -54,6 +54,17 @@ impl Router {
         self.index.group(&filter.shared()?)
     }
 
+    /// The standing groups that may have dead letters of the groups of a share name, by number: see
+    /// [`ShareRules::groups_of_letters`].
+    ///
+    /// [`ShareRules::groups_of_letters`]: crate::values::ShareRules::groups_of_letters
+    pub(crate) fn groups_of_letters(&self, share_name: &str) -> Option<Vec<Arc<SharedGroup>>> {
+        let names = self.index.groups_of_letters(share_name)?;
+        let mut groups: Vec<_> = names.iter().filter_map(|name| self.index.group(name)).collect();
+        groups.sort_unstable_by_key(|group| group.number());
+        Some(groups)
+    }
+
     /// The share group of this number.
     pub(crate) fn group_numbered(&self, number: NonZeroU64) -> Option<Arc<SharedGroup>> {
         self.index.group_by_number(number)

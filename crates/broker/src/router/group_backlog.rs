@@ -37,8 +37,10 @@ mod pages;
 mod pinned;
 mod retries;
 mod shares;
+mod waiting;
 
 pub(crate) use hold::HoldingGroup;
+pub(crate) use waiting::WaitingAt;
 
 use ages::Ages;
 use dispatching::is_lately;

@@ -116,6 +116,11 @@ impl FilterIndex {
         self.tell_dormant();
     }
 
+    /// See [`ShareRules::groups_of_letters`].
+    pub(super) fn groups_of_letters(&self, share_name: &str) -> Option<Vec<SharedFilter>> {
+        self.rules.load().groups_of_letters(share_name)
+    }
+
     /// Whether a rule gives messages of groups an ordering key.
     pub(super) fn has_order(&self) -> bool {
         self.rules.load().has_order()

@@ -48,11 +48,11 @@ use tenbin_codec::{RetainHandling, SharedFilter, SubscriptionOptions, TopicFilte
 use tenbin_session::{Extras, Publication};
 
 pub(crate) use crate::values::Naming;
-pub(crate) use dead_letters::{DeadLetters, Doomed};
+pub(crate) use dead_letters::{DeadLetters, Doomed, Fate, LetterProperties, original};
 pub(crate) use decisions::DecisionBudget;
 pub(crate) use due_groups::DueGroups;
 pub(crate) use fanout::Collector;
-pub(crate) use group_backlog::HoldingGroup;
+pub(crate) use group_backlog::{HoldingGroup, WaitingAt};
 pub(crate) use held_key::HeldKey;
 pub(crate) use index::is_in_tree;
 pub(crate) use key_hasher::KeyHasher;

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use tenbin_codec::{ReasonCode, Text};
 use tenbin_session::Publication;
 
-use crate::durable::{CommitPoint, Ended};
+use crate::durable::CommitPoint;
 use crate::hooks::{self, Events};
-use crate::lifecycle::BrokerState;
-use crate::router::{Collector, Doomed, Published, Publisher};
+use crate::lifecycle::{BrokerState, Operations};
+use crate::router::{Collector, Doomed, Fate, Published, Publisher};
 
 /// Publishes dead letters as they come; never returns.
 pub(crate) async fn run(shared: Arc<BrokerState>) {
@@ -33,7 +33,9 @@ pub(crate) async fn run(shared: Arc<BrokerState>) {
             if let Some(durable) = &shared.storage.durable {
                 // A receiver may refuse a letter after the batch, so that the original cannot end in the same commit.
                 durable.safe(batch.commit_point).await;
-                durable.end(Ended::DeadLetter, batch.published.iter().filter_map(Doomed::place));
+                for messages in batch.published.chunk_by(|one, other| one.cause() == other.cause()) {
+                    durable.end(messages[0].cause(), messages.iter().filter_map(Doomed::place));
+                }
             }
             batch.published.into_iter().for_each(|message| tell(&shared, message));
             tokio::task::yield_now().await;
@@ -74,7 +76,7 @@ fn publish(shared: &BrokerState, doomed: impl Iterator<Item = Doomed>) -> Batch 
             continue;
         };
         let published = publisher.publish(router, &mut collector, &letter, shared.clock.moment(now));
-        if published.reason == ReasonCode::NoMatchingSubscribers {
+        if published.reason == ReasonCode::NoMatchingSubscribers && !message.needs_subscription() {
             tracing::warn!(topic = ?letter.topic, "dead letter dropped: no subscription matches its topic");
         }
         commit_point = commit_point.and(published.commit_point);
@@ -87,7 +89,8 @@ fn publish(shared: &BrokerState, doomed: impl Iterator<Item = Doomed>) -> Batch 
     let is_refused = |(published, message): &mut (Option<Published>, Doomed)| {
         published.is_some_and(|published| {
             let reached = published.reached(&flushed.refused);
-            reached < published.receivers as usize && (message.tried() < ATTEMPTS || reached == 0)
+            let is_lost = reached == 0 && message.needs_subscription();
+            is_lost || reached < published.receivers as usize && (message.tried() < ATTEMPTS || reached == 0)
         })
     };
     let refused = numbered.extract_if(.., is_refused).map(|(_, message)| message).collect();
@@ -95,12 +98,21 @@ fn publish(shared: &BrokerState, doomed: impl Iterator<Item = Doomed>) -> Batch 
     Batch { published, refused, commit_point: flushed.commit_point }
 }
 
-/// Counts a message that has ended as a dead letter, and tells hooks.
+/// Counts a message that has ended, and tells hooks of a dead letter.
 fn tell(shared: &BrokerState, message: Doomed) {
     let operations = &shared.operations;
-    operations.metrics.dead_letters.add(1);
+    if let Some(fate) = message.fate() {
+        operations.metrics.dead_letters.add(1);
+        tell_hooks(operations, &message, fate);
+    }
+    if let Some(group) = message.ended() {
+        shared.routing.router.go_on(group, Instant::now());
+    }
+}
+
+fn tell_hooks(operations: &Operations, message: &Doomed, fate: &Fate) {
     if operations.hooks.has(Events::DEAD_LETTER) {
-        let (group, fate) = (message.group(), message.fate());
+        let group = message.group();
         let letter = hooks::DeadLetter {
             group: format!("$share/{}/{}", group.share_name, group.filter),
             topic: message.topic(),
@@ -109,9 +121,6 @@ fn tell(shared: &BrokerState, message: Doomed) {
             client_id: &fate.client,
         };
         operations.hooks.tell(Events::DEAD_LETTER, |hooks| hooks.dead_letter(&letter));
-    }
-    if let Some(group) = message.ended() {
-        shared.routing.router.go_on(group, Instant::now());
     }
 }
 

@@ -143,6 +143,16 @@ impl ShareRules {
         self.rules.iter().filter(|rule| rule.is_about(group)).map(naming).max().unwrap_or_default()
     }
 
+    /// Returns the names of the standing groups that may get the dead letters of a group. `None`: no rule about groups of
+    /// this share name has a topic of dead letters.
+    pub(crate) fn groups_of_letters(&self, share_name: &str) -> Option<Vec<SharedFilter>> {
+        let rules = self.rules.iter().filter(|rule| rule.group.matches(share_name.as_bytes()));
+        let topics: Vec<_> = rules.filter_map(|rule| rule.work.as_ref()?.dead_letter.as_ref()).collect();
+        let group = NamePattern::new(share_name);
+        let may_get = |name: &SharedFilter| topics.iter().any(|topic| topic.may_match(&group, &name.filter));
+        (!topics.is_empty()).then(|| self.standing_groups().filter(may_get).collect())
+    }
+
     /// Returns the names of all standing groups.
     pub(crate) fn standing_groups(&self) -> impl Iterator<Item = SharedFilter> {
         let named = self.rules.iter().filter_map(ShareRule::standing_group);

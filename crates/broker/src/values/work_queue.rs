@@ -170,7 +170,7 @@ impl DeadLetterTopic {
     }
 
     /// Whether a group of this name may get its own dead letters through `filter`, as far as the template tells.
-    fn may_match(&self, group: &NamePattern, filter: &TopicFilter) -> bool {
+    pub(super) fn may_match(&self, group: &NamePattern, filter: &TopicFilter) -> bool {
         let template = match group.has_star() {
             true => self.0.to_string(),
             false => self.0.replace("%g", group.text()),

@@ -1,0 +1,223 @@
+//! Dead letters that wait in standing groups: lists them, publishes their originals, removes them.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use tenbin_admin::{Answer, ControlError, DeadLetterView, LettersQuery, Page, RemovedView, ReplayedView};
+use tenbin_session::Delivery;
+use tokio::sync::mpsc;
+
+use super::{Control, LIMIT, LIMIT_MAX};
+use crate::durable::Ended;
+use crate::router::{LetterProperties, SharedGroup, WaitingAt, original};
+
+/// A dead letter, and where it waits.
+struct Letter {
+    group: Arc<SharedGroup>,
+    at: WaitingAt,
+    delivery: Delivery,
+    properties: LetterProperties,
+}
+
+/// A place among the dead letters of a share name.
+#[derive(Debug, Clone, Copy)]
+struct Position {
+    /// Number of the standing group.
+    group: u64,
+    at: WaitingAt,
+}
+
+impl Position {
+    const BEGIN: Self = Self { group: 0, at: WaitingAt::Memory(0) };
+
+    fn parse(cursor: &str) -> Option<Self> {
+        let (group, place) = cursor.split_once('.')?;
+        let at = match place.split_at_checked(1)? {
+            ("m", number) => WaitingAt::Memory(number.parse().ok()?),
+            ("d", offset) => WaitingAt::Disk(offset.parse().ok()?),
+            _ => return None,
+        };
+        Some(Self { group: group.parse().ok()?, at })
+    }
+
+    fn cursor(self) -> String {
+        match self.at {
+            WaitingAt::Memory(number) => format!("{}.m{number}", self.group),
+            WaitingAt::Disk(offset) => format!("{}.d{offset}", self.group),
+        }
+    }
+}
+
+impl Control {
+    pub(super) async fn list_letters(&self, share_name: String, query: LettersQuery) -> Answer<Page<DeadLetterView>> {
+        let wrong = |cursor: String| ControlError::Invalid(format!("cursor: {cursor:?} is none of this list"));
+        let from = match query.cursor {
+            Some(cursor) => Position::parse(&cursor).ok_or_else(|| wrong(cursor))?,
+            None => Position::BEGIN,
+        };
+        let (letters, next) = self.letters(&share_name, from, limit_of(query.limit)?.unwrap_or(LIMIT)).await?;
+        let now = SystemTime::now();
+        let items = letters.iter().map(|letter| letter.view(now)).collect();
+        Ok(Page { items, cursor: next.map(Position::cursor) })
+    }
+
+    /// Publishes the originals of dead letters, the oldest first. A letter ends once its original is durable.
+    pub(super) async fn replay_letters(&self, share_name: String, query: LettersQuery) -> Answer<ReplayedView> {
+        let most = limit_of(query.limit)?.unwrap_or(LIMIT_MAX);
+        let (ended, mut ends) = mpsc::unbounded_channel();
+        let deadline = tokio::time::Instant::now() + REPLAY_WITHIN;
+        let (mut from, mut taken, mut replayed, mut skipped) = (Some(Position::BEGIN), 0, 0, 0);
+        while let Some(position) = from.filter(|_| taken < most && replayed == taken) {
+            let (letters, next) = self.letters(&share_name, position, TOGETHER.min(most - taken)).await?;
+            from = next;
+            let (fit, unfit) = letters.into_iter().partition::<Vec<_>, _>(|letter| self.may_replay(letter));
+            skipped += unfit.len();
+            for letter in self.take_letters(fit) {
+                letter.group.replay(letter.delivery, ended.clone());
+                taken += 1;
+            }
+            // The next ones only then, so that few are in memory.
+            while replayed < taken
+                && let Ok(Some(())) = tokio::time::timeout_at(deadline, ends.recv()).await
+            {
+                replayed += 1;
+            }
+        }
+        self.go_on_with_letters(&share_name);
+        self.note_operator(&format!("dead letters of {share_name}: {replayed} replayed"));
+        tracing::info!(share_name, replayed, waiting = taken - replayed, skipped, "an operator replayed dead letters");
+        Ok(ReplayedView { replayed, waiting: taken - replayed, skipped, more: from.is_some() })
+    }
+
+    pub(super) async fn purge_letters(&self, share_name: String, query: LettersQuery) -> Answer<RemovedView> {
+        let most = limit_of(query.limit)?.unwrap_or(LIMIT_MAX);
+        let (mut from, mut removed) = (Some(Position::BEGIN), 0);
+        while let Some(position) = from.filter(|_| removed < most) {
+            let (letters, next) = self.letters(&share_name, position, TOGETHER.min(most - removed)).await?;
+            from = next;
+            for letter in self.take_letters(letters) {
+                letter.group.end_waiting(Ended::Pruned, &letter.delivery);
+                removed += 1;
+            }
+        }
+        if let Some(durable) = &self.shared.storage.durable {
+            durable.safe(durable.all()).await;
+        }
+        self.go_on_with_letters(&share_name);
+        self.note_operator(&format!("dead letters of {share_name}: {removed} removed"));
+        tracing::info!(share_name, removed, "an operator removed dead letters");
+        Ok(RemovedView { removed, more: from.is_some() })
+    }
+
+    fn groups_of_letters(&self, share_name: &str) -> Answer<Vec<Arc<SharedGroup>>> {
+        let groups = self.shared.routing.router.groups_of_letters(share_name);
+        let groups = groups.ok_or_else(|| {
+            ControlError::NotFound(format!("no [[share]] rule with dead_letter is about groups named {share_name:?}"))
+        })?;
+        match groups.is_empty() {
+            true => Err(ControlError::Conflict(format!(
+                "no standing group gets the dead letters of {share_name:?}: it needs a [[share]] rule with group, filter and \
+                 keep_seconds, whose filter matches the topics of dead_letter"
+            ))),
+            false => Ok(groups),
+        }
+    }
+
+    /// Dead letters from a place on, at most `most`, and where the next ones begin. There may be fewer before the end.
+    async fn letters(&self, share_name: &str, from: Position, most: usize) -> Answer<(Vec<Letter>, Option<Position>)> {
+        let (mut found, mut looked_at, mut bytes) = (Vec::new(), 0, 0);
+        for group in self.groups_of_letters(share_name)? {
+            let number = group.number().get();
+            if number < from.group {
+                continue;
+            }
+            let mut next = Some(if number == from.group { from.at } else { Position::BEGIN.at });
+            while let Some(at) = next {
+                if looked_at >= LOOKED_AT_MOST {
+                    return Ok((found, Some(Position { group: number, at })));
+                }
+                let page = group.waiting_page(at).await.ok_or_else(|| {
+                    ControlError::Unavailable("messages on disk cannot be read now; see the log".to_owned())
+                })?;
+                next = page.next;
+                for (at, delivery) in page.messages {
+                    if found.len() >= most || bytes >= BYTES_MOST {
+                        return Ok((found, Some(Position { group: number, at })));
+                    }
+                    looked_at += 1;
+                    let properties = LetterProperties::of(&delivery).filter(|found| found.group() == share_name);
+                    if let Some(properties) = properties.filter(|_| !delivery.is_expired(Instant::now())) {
+                        bytes += delivery.queued_bytes();
+                        found.push(Letter { group: Arc::clone(&group), at, delivery, properties });
+                    }
+                }
+            }
+        }
+        Ok((found, None))
+    }
+
+    /// Whether the original has a legal topic, and a receiver.
+    fn may_replay(&self, letter: &Letter) -> bool {
+        let Some(properties) = LetterProperties::of(&letter.delivery) else { return false };
+        original(&letter.delivery, properties, Instant::now()).is_some_and(|publication| {
+            self.shared.routing.checks.letter(&publication.topic)
+                && !self.shared.routing.router.receivers(&publication.topic, 0, 1).0.is_empty()
+        })
+    }
+
+    /// Takes letters out of their groups. Those that a member got since are left out.
+    fn take_letters(&self, letters: Vec<Letter>) -> Vec<Letter> {
+        let mut taken = Vec::new();
+        for letters in letters.chunk_by(|one, other| one.group.number() == other.group.number()) {
+            let places: Vec<_> =
+                letters.iter().map(|letter| (letter.at, letter.delivery.template.whole_len())).collect();
+            let number = letters[0].group.number();
+            taken.extend(letters[0].group.take_waiting(&places).into_iter().map(|at| (number, at)));
+        }
+        let is_taken = |letter: &Letter| taken.contains(&(letter.group.number(), letter.at));
+        letters.into_iter().filter(is_taken).collect()
+    }
+
+    /// Gives the other messages of the groups to their members.
+    fn go_on_with_letters(&self, share_name: &str) {
+        let now = self.shared.clock.moment(Instant::now());
+        let groups = self.groups_of_letters(share_name).unwrap_or_default();
+        groups.iter().for_each(|group| group.serve(now));
+    }
+}
+
+impl Letter {
+    fn view(&self, now: SystemTime) -> DeadLetterView {
+        let Self { group, delivery, properties, .. } = self;
+        let age = properties.time().map(|time| now.duration_since(time).unwrap_or_default().as_secs());
+        let (name, filter) = group.names();
+        DeadLetterView {
+            topic: properties.topic().to_owned(),
+            reason: properties.reason().to_owned(),
+            deliveries: properties.deliveries(),
+            client: properties.client().to_owned(),
+            age_seconds: age,
+            qos: delivery.published_qos.bits(),
+            bytes: delivery.template.payload().len(),
+            waits_in: format!("$share/{name}/{filter}"),
+        }
+    }
+}
+
+fn limit_of(limit: Option<usize>) -> Answer<Option<usize>> {
+    match limit {
+        Some(limit) if limit == 0 || limit > LIMIT_MAX => {
+            Err(ControlError::Invalid(format!("limit: needs to be from 1 to {LIMIT_MAX}")))
+        }
+        limit => Ok(limit),
+    }
+}
+
+/// Letters that are taken together.
+const TOGETHER: usize = 64;
+/// Bytes of letters, from which on a page has no more.
+const BYTES_MOST: usize = 1 << 20;
+/// Messages looked at for one page.
+const LOOKED_AT_MOST: usize = 4096;
+/// Time for a replay; the rest of the letters is published later.
+const REPLAY_WITHIN: Duration = Duration::from_secs(10);

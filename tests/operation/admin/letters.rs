@@ -1,0 +1,180 @@
+//! Dead letters: `tenbin admin dead-letters`, and its routes.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::Value;
+use tenbin_codec::{Ack, Disconnect, Packet, Publish, QoS, ReasonCode};
+
+use crate::admin::stage::{Stage, wait_until};
+use crate::support::{ConfigFile, DataDirectory, RawClient, share};
+
+/// Two work queues whose letters wait in one standing group.
+const QUEUES: &str = "[[share]]\ngroup = \"one\"\nfilter = \"jobs/#\"\nkeep_seconds = 9000\non_reject = \"dead_letter\"\n\
+     dead_letter = \"dead/%g/%t\"\n\
+     [[share]]\ngroup = \"two\"\nfilter = \"jobs/#\"\non_reject = \"dead_letter\"\ndead_letter = \"dead/%g/%t\"\n\
+     [[share]]\ngroup = \"dead\"\nfilter = \"dead/#\"\nkeep_seconds = 9000\n\
+     [[share]]\ngroup = \"unkept\"\non_reject = \"dead_letter\"\ndead_letter = \"lost/%t\"\n";
+
+/// A member of a work queue.
+fn member(stage: &Stage, group: &str, filter: &str) -> RawClient {
+    let mut member = stage.broker.v5(&format!("worker of {group}"));
+    member.subscribe(&share(group, filter), QoS::ExactlyOnce);
+    member
+}
+
+fn payload(publish: &Publish) -> String {
+    String::from_utf8_lossy(&publish.payload).into_owned()
+}
+
+/// Rejects this number of messages.
+fn reject(worker: &mut RawClient, messages: usize) {
+    for _ in 0..messages {
+        let publish = worker.receive_publish();
+        let ack = Ack::new(publish.packet_id.expect("QoS 1 or 2"), ReasonCode::UnspecifiedError);
+        worker.send(&if publish.qos == QoS::ExactlyOnce { Packet::PubRec(ack) } else { Packet::PubAck(ack) });
+    }
+}
+
+fn publish(stage: &Stage, messages: std::ops::Range<usize>, qos: QoS) {
+    let mut publisher = stage.broker.v5("publisher");
+    for number in messages {
+        publisher.publish(&format!("jobs/{}", number % 3), &number.to_string(), qos);
+    }
+}
+
+/// Runs `tenbin admin dead-letters`, and returns what it prints.
+fn letters(stage: &Stage, arguments: &[&str]) -> Result<Value, String> {
+    let done =
+        stage.command(&[&["admin", "--format", "json", "dead-letters"], arguments].concat()).output().expect("it runs");
+    match done.status.success() {
+        true => Ok(serde_json::from_slice(&done.stdout).expect("JSON")),
+        false => Err(String::from_utf8_lossy(&done.stderr).into_owned()),
+    }
+}
+
+fn listed(stage: &Stage, group: &str) -> usize {
+    letters(stage, &[group, "list"]).expect("a list").as_array().expect("a list").len()
+}
+
+fn wait_for_letters(stage: &Stage, group: &str, count: usize) {
+    wait_until(|| listed(stage, group) == count);
+}
+
+#[test]
+fn replayed_letters_are_their_originals_in_order() {
+    for (has_store, qos) in [(false, QoS::AtLeastOnce), (true, QoS::AtLeastOnce), (true, QoS::ExactlyOnce)] {
+        let (file, data) = (ConfigFile::new(QUEUES), DataDirectory::new());
+        let store = if has_store { vec!["--data", data.path_text()] } else { vec!["--ephemeral"] };
+        let start = || Stage::start(&[&store[..], &["--config", file.path()]].concat());
+        let mut stage = start();
+        let mut worker = member(&stage, "one", "jobs/#");
+        publish(&stage, 0..200, qos);
+        reject(&mut worker, 200);
+        wait_for_letters(&stage, "one", 200);
+        if has_store {
+            stage.broker.signal("KILL");
+            drop((worker, stage));
+            stage = start();
+            worker = member(&stage, "one", "jobs/#");
+        }
+        let list = letters(&stage, &["one", "list", "--limit", "2"]).expect("a list");
+        assert_eq!(list.as_array().map(Vec::len), Some(2));
+        for (key, value) in [
+            ("topic", Value::from("jobs/0")),
+            ("reason", "rejected".into()),
+            ("deliveries", 1.into()),
+            ("client", "worker of one".into()),
+            ("bytes", 1.into()),
+            ("waits_in", "$share/dead/dead/#".into()),
+        ] {
+            assert_eq!(list[0][key], value, "{key}");
+        }
+        assert_eq!(letters(&stage, &["one", "replay", "--limit", "150"]).expect("figures")["replayed"], 150);
+        let mut came = Vec::new();
+        for _ in 0..150 {
+            let again = worker.receive_message();
+            assert_eq!((again.qos, again.topic.as_bytes().starts_with(b"jobs/")), (qos, true));
+            assert!(again.properties.as_ref().is_none_or(|properties| properties.user_properties.is_empty()));
+            came.push(payload(&again).parse::<usize>().expect("a number"));
+        }
+        assert_eq!(came, (0..150).collect::<Vec<_>>(), "store {has_store}");
+        assert_eq!(listed(&stage, "one"), 50);
+        let figures = letters(&stage, &["one", "replay"]).expect("figures");
+        assert_eq!(figures, serde_json::json!({ "replayed": 50, "waiting": 0, "skipped": 0 }));
+        (0..50).for_each(|_| drop(worker.receive_message()));
+        assert_eq!(listed(&stage, "one"), 0);
+        if has_store {
+            stage.broker.signal("KILL");
+            drop((worker, stage));
+            stage = start();
+            assert_eq!(listed(&stage, "one"), 0, "the letters have ended");
+            let metrics = stage.get("/metrics").body;
+            assert!(metrics.contains("tenbin_group_backlog"), "{metrics}");
+            member(&stage, "one", "jobs/#").expect_nothing_for(Duration::from_millis(200));
+        }
+    }
+}
+
+#[test]
+fn letters_of_another_queue_stay() {
+    for has_store in [false, true] {
+        let (file, data) = (ConfigFile::new(QUEUES), DataDirectory::new());
+        let store = if has_store { vec!["--data", data.path_text()] } else { vec!["--ephemeral"] };
+        let stage = Stage::start(&[&store[..], &["--config", file.path()]].concat());
+        let mut workers = ["one", "two"].map(|group| member(&stage, group, "jobs/#"));
+        publish(&stage, 0..100, QoS::AtLeastOnce);
+        workers.iter_mut().for_each(|worker| reject(worker, 100));
+        wait_for_letters(&stage, "one", 100);
+        wait_for_letters(&stage, "two", 100);
+        assert_eq!(letters(&stage, &["two", "purge", "--limit", "30"]).expect("figures")["removed"], 30);
+        assert_eq!((listed(&stage, "one"), listed(&stage, "two")), (100, 70));
+        assert_eq!(letters(&stage, &["two", "purge"]).expect("figures")["removed"], 70);
+        assert_eq!((listed(&stage, "one"), listed(&stage, "two")), (100, 0));
+        // A member of the standing group gets the others once, and nothing that was removed.
+        let mut undertaker = member(&stage, "dead", "dead/#");
+        let groups: BTreeSet<_> =
+            (0..100).map(|_| undertaker.receive_message().topic.as_bytes()[..9].to_vec()).collect();
+        assert_eq!(groups, BTreeSet::from([b"dead/one/".to_vec()]));
+        undertaker.expect_nothing_for(Duration::from_millis(200));
+        assert_eq!(listed(&stage, "one"), 0);
+    }
+}
+
+#[test]
+fn letter_without_a_receiver_of_its_original_stays() {
+    let queue = "[[share]]\ngroup = \"gone\"\non_reject = \"dead_letter\"\ndead_letter = \"dead/%g/%t\"\n";
+    let file = ConfigFile::new(&format!("{QUEUES}{queue}"));
+    let stage = Stage::start(&["--ephemeral", "--config", file.path()]);
+    let mut worker = member(&stage, "gone", "other/#");
+    stage.broker.v5("publisher").publish("other/1", "x", QoS::AtLeastOnce);
+    reject(&mut worker, 1);
+    wait_for_letters(&stage, "gone", 1);
+    worker.send(&Packet::Disconnect(Disconnect::new(ReasonCode::Success)));
+    drop(worker);
+    let figures = || letters(&stage, &["gone", "replay"]).expect("figures");
+    wait_until(|| figures() == serde_json::json!({ "replayed": 0, "waiting": 0, "skipped": 1 }));
+    assert_eq!(listed(&stage, "gone"), 1);
+    let mut worker = member(&stage, "gone", "other/#");
+    assert_eq!(figures()["replayed"], 1);
+    assert_eq!(payload(&worker.receive_message()), "x");
+}
+
+#[test]
+fn wrong_names_and_limits_are_refused_by_name() {
+    let file = ConfigFile::new(QUEUES);
+    let stage = Stage::start(&["--ephemeral", "--config", file.path()]);
+    for (arguments, words) in [
+        (&["nobody", "list"][..], "no [[share]] rule with dead_letter is about groups named \"nobody\""),
+        (&["dead", "replay"], "no [[share]] rule with dead_letter"),
+        (&["unkept", "purge"], "no standing group gets the dead letters of \"unkept\""),
+        (&["one", "list", "--limit", "0"], "0 is not in 1.."),
+    ] {
+        let error = letters(&stage, arguments).expect_err("an error");
+        assert!(error.contains(words), "{error}");
+    }
+    for (query, words) in [("?limit=0", "limit: needs to be"), ("?cursor=1.x1", "1.x1")] {
+        let answer = stage.get(&format!("/api/v1/dead-letters/one{query}"));
+        assert!(answer.status == 400 && answer.body.contains(words), "{}", answer.body);
+    }
+}
