@@ -1,6 +1,7 @@
 //! Work queues: share groups with rules for messages that their members reject or do not acknowledge in time.
 
 mod dead_letters;
+mod ledger;
 mod overdue;
 mod rejecting;
 mod restarts;
