@@ -25,7 +25,7 @@ const OTHERS: [&str; 9] = [
     "docs/measuring.md",
 ];
 /// Programs of other projects.
-const FOREIGN: [&str; 5] = ["grep", "helm", "mdbook", "mosquitto_pub", "rustup"];
+const FOREIGN: [&str; 6] = ["grep", "helm", "mdbook", "mosquitto_pub", "python3", "rustup"];
 /// The project's programs, with their packages.
 const PROGRAMS: [(&str, &str); 4] = [
     ("tenbin", "tenbin"),
@@ -66,6 +66,7 @@ fn wrong_commands_are_found() {
     let mut known = Known::read();
     for line in [
         "tenbin brokr",
+        "tenbin admin dead-letters billing bury",
         "tenbin broker --lisen 1883",
         "cargo run --release broker --lisen 1883",
         "cargo test --test no_such_suite",
@@ -235,7 +236,7 @@ impl Known {
         let mut path = vec![program.to_owned()];
         // Options before a subcommand, and of the last one, are in the help of one of them.
         let mut helps = Vec::new();
-        let mut is_below = true;
+        let (mut is_below, mut has_argument) = (true, false);
         for word in words {
             let Some(help) = self.help(&path) else { return Ok(()) };
             helps.push(help.clone());
@@ -256,7 +257,13 @@ impl Known {
                     |line: &str| line.strip_prefix("  ").is_some_and(|line| line.split(' ').next() == Some(word));
                 if subcommands.is_some_and(|lines| lines.lines().any(is_subcommand)) {
                     path.push(word.clone());
-                } else if help.lines().any(|line| line.starts_with("Usage: ") && line.ends_with("<COMMAND>")) {
+                } else if let Some(usage) =
+                    help.lines().find(|line| line.starts_with("Usage: ") && line.ends_with("<COMMAND>"))
+                {
+                    // As the share name in `dead-letters <GROUP> <COMMAND>`.
+                    if usage.ends_with("> <COMMAND>") && !std::mem::replace(&mut has_argument, true) {
+                        continue;
+                    }
                     return Err(format!("{} has no command {word}", path.join(" ")));
                 } else {
                     is_below = false;

@@ -13,6 +13,7 @@ mod mosquitto;
 mod programs;
 mod stock_workers;
 mod transports;
+mod work_queue;
 
 use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
