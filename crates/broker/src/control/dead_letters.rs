@@ -64,7 +64,7 @@ impl Control {
     /// Publishes the originals of dead letters, the oldest first. A letter ends once its original is durable.
     pub(super) async fn replay_letters(&self, share_name: String, query: LettersQuery) -> Answer<ReplayedView> {
         let most = limit_of(query.limit)?.unwrap_or(LIMIT_MAX);
-        let (ended, mut ends) = mpsc::unbounded_channel();
+        let (ended, mut ends) = mpsc::channel(TOGETHER);
         let deadline = tokio::time::Instant::now() + REPLAY_WITHIN;
         let (mut from, mut taken, mut replayed, mut skipped) = (Some(Position::BEGIN), 0, 0, 0);
         while let Some(position) = from.filter(|_| taken < most && replayed == taken) {

@@ -48,7 +48,7 @@ enum Becomes {
     /// The dead letter of these rules, or nothing if they name no topic.
     Letter(Arc<WorkQueue>, Fate),
     /// The message that it was before it became a dead letter. The channel tells its end.
-    Original(mpsc::UnboundedSender<()>),
+    Original(mpsc::Sender<()>),
 }
 
 /// User Properties of a dead letter.
@@ -168,7 +168,7 @@ impl Doomed {
             Becomes::Letter(..) => {
                 self.figures.dead_lettered.fetch_add(1, Ordering::Relaxed);
             }
-            Becomes::Original(ended) => drop(ended.send(())), // the operator may have gone
+            Becomes::Original(ended) => drop(ended.try_send(())), // the operator may have gone
         }
         self.figures.doomed_bytes.fetch_sub(self.delivery.queued_bytes(), Ordering::Relaxed);
         (were_behind && !self.figures.are_behind()).then_some(self.number)
@@ -296,7 +296,7 @@ impl SharedGroup {
 
     /// Publishes the original of a dead letter that was taken out of the backlog. `ended` tells when the original is
     /// durable.
-    pub(crate) fn replay(&self, letter: Delivery, ended: mpsc::UnboundedSender<()>) {
+    pub(crate) fn replay(&self, letter: Delivery, ended: mpsc::Sender<()>) {
         let place = self.stored().and_then(|queue| queue.place_of(letter.stored));
         self.replace(Becomes::Original(ended), letter, place);
     }
