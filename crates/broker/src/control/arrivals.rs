@@ -48,6 +48,10 @@ pub(super) struct Arrival {
     mean: f64,
     /// 1 − e^(−t/τ) after the time t of looks.
     weight: f64,
+    /// Mean over [`RECENT`].
+    recent: f64,
+    /// Since when `recent` has been far from the mean, and the messages that had arrived then.
+    far_since: Option<(Instant, u64)>,
     /// Speed of a member, as last known.
     each_per_second: Option<f64>,
     /// First look that found the oldest waiting message; `None` = none waits.
@@ -88,6 +92,8 @@ impl Arrival {
             has_seen: idle.is_some() || load.arrived > 0,
             mean: known.map_or(0.0, |known| known.mean),
             weight: known.map_or(0.0, |known| known.weight),
+            recent: known.map_or(0.0, |known| known.mean),
+            far_since: None,
             each_per_second: known.and_then(|known| known.each_per_second),
             oldest_at: None,
             redispatched: 0,
@@ -101,17 +107,19 @@ impl Arrival {
 
     /// Whether the looks have lasted long enough for a rate.
     fn is_known(&self) -> bool {
-        self.weight >= 1.0 - (-KNOWN_AFTER.as_secs_f64() / AVERAGED_OVER.as_secs_f64()).exp()
+        self.weight >= 1.0 - kept_after(KNOWN_AFTER, AVERAGED_OVER)
     }
 
     fn take(&mut self, load: &GroupLoad, now: Instant) {
         let elapsed = now.saturating_duration_since(self.looked_at);
         if elapsed >= LOOKED_EACH {
             let new = load.arrived.saturating_sub(self.count);
-            let kept = (-elapsed.as_secs_f64() / AVERAGED_OVER.as_secs_f64()).exp();
             let rate = new as f64 / elapsed.as_secs_f64();
+            let kept = kept_after(elapsed, AVERAGED_OVER);
             self.mean = rate + kept * (self.mean - rate);
             self.weight = 1.0 - kept * (1.0 - self.weight);
+            self.recent = rate + kept_after(elapsed, RECENT) * (self.recent - rate);
+            self.notice_step(load.arrived, now);
             (self.count, self.looked_at) = (load.arrived, now);
             if new > 0 {
                 (self.seen_at, self.has_seen) = (now, true);
@@ -121,6 +129,33 @@ impl Arrival {
             self.each_per_second = Some(load.per_second / load.known as f64);
         }
     }
+}
+
+impl Arrival {
+    /// Begins the mean anew where the load has changed at once, so that members are not added or taken away in many steps.
+    ///
+    /// Single bursts, and the chance of arrivals, are no such change.
+    fn notice_step(&mut self, arrived: u64, now: Instant) {
+        let mean = self.per_second();
+        let by_chance = CHANCE * (mean / (2.0 * RECENT.as_secs_f64())).sqrt();
+        let is_far = (self.recent > 2.0 * mean || self.recent < mean / 2.0) && (self.recent - mean).abs() > by_chance;
+        if !is_far || !self.is_known() {
+            self.far_since = None;
+            return;
+        }
+        let (since, count) = *self.far_since.get_or_insert((now, arrived));
+        let lasted = now.saturating_duration_since(since);
+        if lasted >= RECENT {
+            let rate = arrived.saturating_sub(count) as f64 / lasted.as_secs_f64();
+            self.weight = 1.0 - kept_after(lasted, AVERAGED_OVER);
+            (self.mean, self.recent, self.far_since) = (rate * self.weight, rate, None);
+        }
+    }
+}
+
+/// What is left of the weight of a mean over `over`, after `elapsed`.
+fn kept_after(elapsed: Duration, over: Duration) -> f64 {
+    (-elapsed.as_secs_f64() / over.as_secs_f64()).exp()
 }
 
 impl Seen {
@@ -248,6 +283,10 @@ const MARKS_MAX: usize = 512;
 /// Groups whose figures a restart keeps.
 const KEPT_MAX: usize = 500;
 const AVERAGED_OVER: Duration = Duration::from_secs(30);
+/// Time over which arrivals show that the load has changed, and for which the change has to last.
+const RECENT: Duration = Duration::from_secs(5);
+/// Standard deviations of random arrivals that are no change.
+const CHANCE: f64 = 4.0;
 /// Time of looks before which a rate says little.
 const KNOWN_AFTER: Duration = Duration::from_secs(5);
 /// Least time between two looks that change a rate.
@@ -308,6 +347,31 @@ mod tests {
         assert_eq!(gone.desired, Some(3), "the members' speed is remembered");
         let idle = look(900, &load(16 * 603, 0, 0));
         assert_eq!(look(1000, &load(16 * 603, 0, 0)).desired, Some(0), "{idle:?}");
+    }
+
+    #[test]
+    fn changed_load_is_followed_in_one_step() {
+        let (begin, arrivals) = (Instant::now(), Arrivals::default());
+        let mut arrived = 0;
+        let mut figures = |from: u64, to: u64, rate: u64| {
+            let mut each = |second| {
+                arrived += rate;
+                look(&arrivals, &load(arrived, 0, 1), begin + Duration::from_secs(second)).desired
+            };
+            (from..to).map(|second| each(second).unwrap_or(0)).collect::<Vec<_>>()
+        };
+        assert_eq!(figures(0, 60, 8).last(), Some(&1));
+        let up = figures(60, 120, 80);
+        assert!(up[..4].iter().all(|figure| *figure < 10), "{up:?}");
+        assert!(up[8..].iter().all(|figure| *figure == 10), "{up:?}");
+        let down = figures(120, 180, 8);
+        assert!(down[12..].iter().all(|figure| *figure == 1), "{down:?}");
+        // Bursts of two seconds in ten are no changes: 40 a second need 5 members.
+        figures(180, 400, 40);
+        for burst in 40..60 {
+            let [high, low] = [figures(10 * burst, 10 * burst + 2, 200), figures(10 * burst + 2, 10 * burst + 10, 0)];
+            assert!(high.iter().chain(&low).all(|figure| (4..=7).contains(figure)), "{high:?} {low:?}");
+        }
     }
 
     #[test]
