@@ -101,7 +101,12 @@ impl ConfigError {
 
     /// The group of a `[[share]]` rule with `keep_seconds` cannot stand. `number`: the rule's number, from 1.
     pub(super) fn cannot_stand(number: usize, reason: &str) -> Self {
-        Self { file: None, line: None, message: format!("share: rule {number}: keep_seconds: {reason}") }
+        Self::of_rule(number, &format!("keep_seconds: {reason}"))
+    }
+
+    /// A key of a `[[share]]` rule does not fit the other rules. `number`: the rule's number, from 1.
+    pub(super) fn of_rule(number: usize, reason: &str) -> Self {
+        Self { file: None, line: None, message: format!("share: rule {number}: {reason}") }
     }
 
     pub(super) fn in_file(self, path: &Path) -> Self {

@@ -238,6 +238,7 @@ impl Config {
         config.check_sources()?;
         config.check_packet_sizes()?;
         config.check_standing_groups()?;
+        config.check_dead_letters()?;
         let checked = config.cluster.check(&config.store.directory);
         checked.map_err(|error| if is_overridden { error } else { error.with_line(text) })?;
         Ok(config)

@@ -1,4 +1,4 @@
-//! Checks of standing groups: `keep_seconds` of `[[share]]`.
+//! Checks of `[[share]]` rules together: standing groups, and circles of dead letters.
 
 use super::{Config, ConfigError};
 
@@ -20,11 +20,52 @@ impl Config {
         }
         Ok(())
     }
+
+    /// Checks that no dead letter comes back to the group of its message by way of other groups.
+    pub(super) fn check_dead_letters(&self) -> Result<(), ConfigError> {
+        let gets = |from: usize, to: usize| self.share[from].may_send_letters_to(&self.share[to]);
+        for begin in 0..self.share.len() {
+            let mut reached = vec![begin];
+            let mut next = 0;
+            while let Some(&from) = reached.get(next) {
+                next += 1;
+                if from != begin && gets(from, begin) {
+                    let reason = format!(
+                        "dead_letter: the letters may go in a circle: to rule {}, and from rule {} back",
+                        reached[1] + 1,
+                        from + 1
+                    );
+                    return Err(ConfigError::of_rule(begin + 1, &reason));
+                }
+                let new = (0..self.share.len()).filter(|&to| !reached.contains(&to) && gets(from, to));
+                let mut new = new.collect();
+                reached.append(&mut new);
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn circles_of_dead_letters_are_refused() {
+        let rule = |group: &str, filter: &str, letter: &str| {
+            let keys = "deliveries_maximum = 3\non_reject = \"retry\"";
+            format!("[[share]]\ngroup = \"{group}\"\nfilter = \"{filter}\"\n{keys}\ndead_letter = \"{letter}\"\n")
+        };
+        let [first, second] = [rule("one", "jobs/#", "dead/%t"), rule("two", "dead/#", "again/%t")];
+        assert!(Config::parse(&format!("{first}{second}")).is_ok(), "a chain");
+        for (text, words) in [
+            (format!("{first}{}", rule("two", "dead/#", "jobs/%g")), "to rule 2, and from rule 2 back"),
+            (format!("{first}{second}{}", rule("three", "again/+/x", "jobs/1")), "to rule 2, and from rule 3 back"),
+        ] {
+            let error = Config::parse(&text).unwrap_err().to_string();
+            assert!(error.contains("share: rule 1: dead_letter") && error.contains(words), "{error}");
+        }
+    }
 
     #[test]
     fn errors_of_standing_groups_name_key_and_line_or_rule() {

@@ -197,6 +197,12 @@ impl ShareRule {
         TopicFilter::try_from(&format!("$share/{}/{}", self.group, filter.text())[..]).ok()?.shared()
     }
 
+    /// Whether groups of the other rule may get the dead letters of this rule's groups, as far as its filter tells.
+    pub(crate) fn may_send_letters_to(&self, other: &Self) -> bool {
+        let topic = self.work.as_ref().and_then(|work| work.dead_letter.as_ref());
+        topic.zip(other.filter.as_ref()).is_some_and(|(topic, filter)| topic.may_match(&self.group, filter))
+    }
+
     /// Returns whether the rule applies to `group`.
     pub(crate) fn is_about(&self, group: &SharedFilter) -> bool {
         self.group.matches(group.share_name.text().as_bytes())
