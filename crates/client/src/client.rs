@@ -11,7 +11,7 @@ use crate::command::{Command, Control};
 use crate::message::Acknowledgement;
 use crate::shared::Shared;
 use crate::task::{self, Channels};
-use crate::{ClientError, ClientOptions, Events, Message, OutgoingMessage, PublishTicket, TryPublishError};
+use crate::{ClientError, ClientOptions, Events, Message, OutgoingMessage, PublishTicket, Rejection, TryPublishError};
 
 /// Handle of a client; clones share the client. Dropping the last one disconnects in the background, as
 /// [`disconnect`](Self::disconnect) does.
@@ -129,6 +129,20 @@ impl Client {
         {
             // Fails if the client has ended; it cannot be full: see ACKNOWLEDGEMENTS_MAX.
             let _ = self.acknowledgements.try_send(Arc::clone(acknowledgement));
+        }
+    }
+
+    /// Rejects a message with a Reason Code. The broker drops it [MQTT-4.8.2-6], or a work queue delivers it again.
+    ///
+    /// MQTT 3.1.1 cannot say that: the message stays unacknowledged there, until the broker's time limit or the end of the
+    /// connection. With [`AcknowledgeMode::OnReceipt`](crate::AcknowledgeMode::OnReceipt) it was acknowledged already, and this does nothing.
+    pub fn reject(&self, message: &Message, rejection: Rejection) {
+        if let Some(acknowledgement) = &message.acknowledgement
+            && !acknowledgement.given.load(Ordering::Relaxed)
+            && acknowledgement.can_reject
+        {
+            let _ = acknowledgement.rejection.set(Box::new(rejection)); // the first one counts
+            self.acknowledge(message);
         }
     }
 

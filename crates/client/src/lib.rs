@@ -61,7 +61,7 @@ pub use client::Client;
 pub use error::{ClientError, ClientErrorKind, DisconnectReason, TryPublishError};
 pub use events::{ClientEvent, Events, TryRecvError};
 pub use load_reporter::{LoadReporter, Processing};
-pub use message::{Message, OutgoingMessage};
+pub use message::{Message, OutgoingMessage, Rejection};
 pub use options::{AcknowledgeMode, ClientOptions};
 pub use reconnect::Reconnect;
 pub use ticket::PublishTicket;

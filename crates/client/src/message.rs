@@ -1,9 +1,9 @@
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tenbin_codec::{MessageProperties, PacketId, QoS, TopicName};
+use tenbin_codec::{AckProperties, MessageProperties, PacketId, QoS, ReasonCode, Text, TopicName, UserProperty};
 
 use crate::options::BINARY_MAX;
 
@@ -78,6 +78,36 @@ pub struct Message {
 }
 
 /// Acknowledgement of one delivery; clones of the message share it.
+/// How a message is rejected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rejection {
+    /// Reason Code of PUBACK or PUBREC: 0x80 or more.
+    pub reason: ReasonCode,
+    /// Pause before the message is delivered again, if the broker's work queue retries; `None` = as the broker's rule says.
+    pub retry_after: Option<Duration>,
+    /// The message becomes a dead letter for this reason, and is not delivered again.
+    pub dead_letter: Option<Text>,
+}
+
+impl Default for Rejection {
+    fn default() -> Self {
+        Self { reason: ReasonCode::UnspecifiedError, retry_after: None, dead_letter: None }
+    }
+}
+
+impl Rejection {
+    /// Properties that tell a broker with work queues what to do: `retry-after-ms` and `dead-letter`.
+    pub(crate) fn properties(&self) -> AckProperties {
+        let pause = self.retry_after.map(|pause| pause.as_millis().to_string());
+        let pause = pause.map(|text| ("retry-after-ms", Text::try_from(text).expect("digits are a legal text")));
+        let letter = self.dead_letter.clone().map(|reason| ("dead-letter", reason));
+        let properties = pause.into_iter().chain(letter);
+        let user_properties =
+            properties.map(|(name, value)| UserProperty::new(Text::from_static(name), value)).collect();
+        AckProperties { user_properties, ..AckProperties::default() }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Acknowledgement {
     pub(crate) packet_id: PacketId,
@@ -87,4 +117,8 @@ pub(crate) struct Acknowledgement {
     pub(crate) session: u64,
     /// Set by the first call of [`Client::acknowledge`](crate::Client::acknowledge).
     pub(crate) given: AtomicBool,
+    /// MQTT 5.0 has Reason Codes.
+    pub(crate) can_reject: bool,
+    /// Set before it is given; unset: success.
+    pub(crate) rejection: OnceLock<Box<Rejection>>,
 }

@@ -1,7 +1,7 @@
 //! Packets from the broker, and the application's acknowledgements.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use tenbin_codec::{Decoded, Packet, QoS, ReasonCode, SubAck, UnsubAck};
@@ -45,7 +45,10 @@ impl Task {
         };
         if let Some(link) = link.filter(|_| is_due) {
             let ack = PendingAck { packet_id, qos };
-            link.acknowledge(ack, Instant::now());
+            match acknowledgement.rejection.get() {
+                Some(rejection) => link.reject(ack, rejection, Instant::now()),
+                None => link.acknowledge(ack, Instant::now()),
+            }
         }
     }
 
@@ -131,6 +134,8 @@ impl Task {
                 connection: self.connection_number,
                 session: self.session_number,
                 given: AtomicBool::new(false),
+                can_reject: self.connect.version.is_v5(),
+                rejection: OnceLock::new(),
             })
         });
         let is_wanted = self.events.is_open();

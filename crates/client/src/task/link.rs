@@ -9,7 +9,7 @@ use tenbin_session::{Connection, PendingAck, Session};
 use super::pings::Pings;
 use super::stream::Stream;
 use crate::command::Reply;
-use crate::{ClientErrorKind, DisconnectReason};
+use crate::{ClientErrorKind, DisconnectReason, Rejection};
 
 /// A Network Connection with its buffers for undecoded input and unwritten output.
 pub(super) struct Link {
@@ -105,6 +105,11 @@ impl Link {
             }
             None => self.connection.acknowledge(ack, ReasonCode::Success, now, &mut self.out),
         }
+    }
+
+    /// Rejects a message.
+    pub(super) fn reject(&mut self, ack: PendingAck, rejection: &Rejection, now: Instant) {
+        self.connection.acknowledge_with(ack, rejection.reason, rejection.properties(), now, &mut self.out);
     }
 
     /// Whether too much is unwritten to take further requests.
