@@ -11,6 +11,7 @@ mod explain;
 mod gateway;
 mod listeners;
 mod logging;
+mod mqtt;
 mod passwd;
 mod service_manager;
 mod sessions;
@@ -64,6 +65,15 @@ enum Command {
     /// Exit code 2 if the directory cannot be used, or there is no such session.
     #[command(subcommand)]
     Sessions(sessions::SessionsCommand),
+    /// Publishes a message, or a message for each line of standard input.
+    ///
+    /// At QoS 1 and 2 it waits for the acknowledgements. Exit code 1 if the broker cannot be reached, or refuses a message.
+    Pub(mqtt::PublishArgs),
+    /// Prints the messages of subscriptions, until SIGINT or SIGTERM.
+    ///
+    /// With --group it is a member of a share group. With --service it is a worker: it takes so long for each message, one after
+    /// the other, reports its load, and acknowledges a message when it is done with it.
+    Sub(mqtt::SubscribeArgs),
     /// Publishes, subscribes and finds gateways as an MQTT-SN 1.2 client over UDP.
     #[command(subcommand)]
     Sn(sn::SnCommand),
@@ -126,6 +136,8 @@ fn main() -> ExitCode {
         Command::Passwd(arguments) => passwd::run(&arguments).map_err(|error| error.to_string()),
         Command::Store(command) => return store::run(&command),
         Command::Sessions(command) => return sessions::run(command),
+        Command::Pub(arguments) => mqtt::publish(&arguments).map_err(|error| error.to_string()),
+        Command::Sub(arguments) => mqtt::subscribe(&arguments).map_err(|error| error.to_string()),
         Command::Sn(command) => sn::run(&command).map_err(|error| error.to_string()),
         #[cfg(feature = "admin")]
         Command::Explain(arguments) => explain::run(arguments),

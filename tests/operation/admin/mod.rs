@@ -14,6 +14,7 @@ mod letters;
 mod metrics;
 mod openapi;
 mod past;
+mod pub_and_sub;
 mod refusals;
 mod scaling;
 mod secrets;
