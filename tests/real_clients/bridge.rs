@@ -8,31 +8,40 @@ use super::{Killed, is_installed};
 use crate::support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, at_qos, retained};
 use tenbin_codec::{Connect, ProtocolVersion, QoS, ReasonCode};
 
-/// Mosquitto, bridged to the broker.
-struct Mosquitto {
+/// Mosquitto.
+pub(super) struct Mosquitto {
     _process: Killed,
-    address: SocketAddr,
+    pub(super) address: SocketAddr,
     _config: ConfigFile,
 }
 
 impl Mosquitto {
-    /// `options`: further ones of the bridge.
+    pub(super) fn is_installed() -> bool {
+        is_installed("mosquitto", Command::new("mosquitto").arg("-h"), &[0, 1, 3])
+    }
+
+    /// Bridged to the broker. `options`: further ones of the bridge.
     fn start(broker: &BrokerProcess, options: &str) -> Self {
+        let remote = broker.address();
+        Self::with(&format!(
+            "connection edge\naddress {remote}\ntopic out/# out 1\ntopic in/# in 1\ntopic both/# both 1\n{options}"
+        ))
+    }
+
+    /// With these lines in its configuration.
+    pub(super) fn with(lines: &str) -> Self {
         // Mosquitto takes no port 0.
         let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = free.local_addr().expect("a socket of ours");
         drop(free);
-        let (port, remote) = (address.port(), broker.address());
-        let config = ConfigFile::new(&format!(
-            "listener {port} 127.0.0.1\nallow_anonymous true\nconnection edge\naddress {remote}\n\
-             topic out/# out 1\ntopic in/# in 1\ntopic both/# both 1\n{options}"
-        ));
+        let port = address.port();
+        let config = ConfigFile::new(&format!("listener {port} 127.0.0.1\nallow_anonymous true\n{lines}"));
         let mut command = Command::new("mosquitto");
         command.args(["-c", config.path()]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Self { _process: Killed(command.spawn().expect("installed")), address, _config: config }
     }
 
-    fn client(&self, client_id: &str) -> RawClient {
+    pub(super) fn client(&self, client_id: &str) -> RawClient {
         let connect = Connect::new(ProtocolVersion::V5, crate::support::text(client_id));
         let until = Instant::now() + PATIENCE;
         loop {
@@ -56,8 +65,7 @@ fn wait_for_bridge(broker: &BrokerProcess) {
 }
 
 fn passes_messages_both_ways(options: &str) {
-    let probe = ["mosquitto"].into_iter().all(|name| is_installed(name, Command::new(name).arg("-h"), &[0, 1, 3]));
-    if !probe {
+    if !Mosquitto::is_installed() {
         return;
     }
     let broker = BrokerProcess::start(&[]);

@@ -14,6 +14,7 @@ mod programs;
 mod stock_workers;
 mod transports;
 mod work_queue;
+mod worker_libraries;
 
 use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
