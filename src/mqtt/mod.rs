@@ -9,7 +9,7 @@ use std::process;
 use std::time::Duration;
 
 use clap::Args;
-use tenbin_client::{Client, ClientError, ClientOptions, ProtocolVersion, QoS, ReasonCode, Transport};
+use tenbin_client::{Client, ClientError, ClientOptions, ProtocolVersion, QoS, ReasonCode, Secret, Transport};
 use tenbin_kit::{Span, tls::ClientFiles};
 
 pub(crate) use publish::PublishArgs;
@@ -66,8 +66,8 @@ struct ConnectionArgs {
     #[arg(short, long, value_name = "NAME")]
     username: Option<String>,
     /// Password. Other users of this machine see arguments
-    #[arg(short = 'P', long = "pw", value_name = "PASSWORD", requires = "username", conflicts_with = "password_file")]
-    password: Option<String>,
+    #[arg(short = 'P', long = "pw", value_name = "PASSWORD", requires = "username", conflicts_with = "password_file", value_parser = secret)]
+    password: Option<Secret>,
     /// File whose first line is the password
     #[arg(long, value_name = "FILE", requires = "username")]
     password_file: Option<PathBuf>,
@@ -110,9 +110,9 @@ impl ConnectionArgs {
             Some(path) => {
                 let text = tenbin_kit::files::read_text_or_pipe(path);
                 let text = text.map_err(|error| MqttError::File(path.clone(), error))?;
-                text.lines().next().unwrap_or_default().to_owned()
+                Secret::from(text.lines().next().unwrap_or_default().to_owned())
             }
-            None => self.password.clone().unwrap_or_default(),
+            None => self.password.clone().unwrap_or_else(|| Secret::from(String::new())),
         };
         Ok(options.credentials(user.clone(), password))
     }
@@ -150,6 +150,10 @@ fn version(text: &str) -> Result<ProtocolVersion, String> {
         "311" | "3.1.1" | "mqttv311" => Ok(ProtocolVersion::V311),
         _ => Err("want 5 or 311".to_owned()),
     }
+}
+
+fn secret(text: &str) -> Result<Secret, std::convert::Infallible> {
+    Ok(Secret::from(text.to_owned()))
 }
 
 fn qos(text: &str) -> Result<QoS, String> {

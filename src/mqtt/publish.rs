@@ -44,7 +44,7 @@ pub(crate) struct PublishArgs {
     /// Message Expiry Interval in seconds
     #[arg(long, value_name = "SECONDS")]
     expiry: Option<u32>,
-    /// Publishes the message so many times; %n in --message is its number, from 1
+    /// Number of times that the message is published; %n in --message is its number, from 1
     #[arg(long, value_name = "COUNT", default_value = "1")]
     repeat: u64,
     /// Seconds between two of them

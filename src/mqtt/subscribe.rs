@@ -29,16 +29,16 @@ pub(crate) struct SubscribeArgs {
     /// Greatest QoS of deliveries [default: 0, or 1 with --service]
     #[arg(short, long, value_name = "QOS", value_parser = qos)]
     qos: Option<QoS>,
-    /// Works on each message for so long, such as 20ms
+    /// Time that it works on each message, such as 20ms
     #[arg(long, value_name = "TIME", value_parser = time)]
     service: Option<Duration>,
-    /// Rejects so many of the messages, evenly: 5%
+    /// Part of the messages that it rejects, such as 5%
     #[arg(long, value_name = "PERCENT", value_parser = percent, requires = "service")]
     reject: Option<f64>,
     /// Ends after this number of messages [default: never]
     #[arg(short = 'C', long, value_name = "COUNT")]
     count: Option<NonZeroU64>,
-    /// Ends with exit code 1 if no message comes for so many seconds
+    /// Seconds without a message after which it ends with exit code 1
     #[arg(short = 'W', long, value_name = "SECONDS", value_parser = super::seconds)]
     timeout: Option<Duration>,
     /// Prints the topic before each payload

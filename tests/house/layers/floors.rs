@@ -16,7 +16,10 @@ const fn floors(source: &'static str, modules: &'static str) -> Floors {
 
 /// All crates.
 pub(crate) const FLOORS: [Floors; 23] = [
-    floors("src", "listeners logging service_manager admin explain cluster broker gateway passwd sessions store sn"),
+    floors(
+        "src",
+        "listeners logging service_manager admin explain cluster broker gateway mqtt passwd sessions store sn",
+    ),
     floors(
         "crates/admin/src",
         "client exposition trace views control dashboard problem site stream events places tokens guard routes wire server",
