@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use crate::WebSocketStream;
 
 /// Byte stream that carries a connection's packets.
-pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
@@ -74,8 +74,11 @@ impl Transport {
         self
     }
 
-    /// Opens a stream to `broker` ("host:port") with all layers.
-    pub(crate) async fn open(&self, broker: &str) -> io::Result<Box<dyn ByteStream>> {
+    /// Opens a stream to `broker` ("host:port") with all layers. A client does so by itself.
+    ///
+    /// # Errors
+    /// There is no connection, or a layer fails.
+    pub async fn open(&self, broker: &str) -> io::Result<Box<dyn ByteStream>> {
         let stream = match &self.lower {
             Lower::Tcp => Box::new(connect(broker).await?),
             Lower::Over(wrap) => wrap(connect(broker).await?).await?,

@@ -56,14 +56,14 @@ mod task;
 mod ticket;
 mod websocket;
 
-pub use byte_stream::Transport;
+pub use byte_stream::{ByteStream, Transport};
 pub use client::Client;
 pub use error::{ClientError, ClientErrorKind, DisconnectReason, TryPublishError};
 pub use events::{ClientEvent, Events, TryRecvError};
 pub use load_reporter::{LoadReporter, Processing};
 pub use message::{Message, OutgoingMessage, Rejection};
 pub use options::{AcknowledgeMode, ClientOptions};
-pub use reconnect::Reconnect;
+pub use reconnect::{Backoff, Reconnect};
 pub use ticket::PublishTicket;
 pub use websocket::WebSocketStream;
 

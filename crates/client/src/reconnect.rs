@@ -28,9 +28,9 @@ impl Default for Reconnect {
     }
 }
 
-/// State of the pauses.
+/// Pauses of [`Reconnect::Backoff`], one after the other.
 #[derive(Debug)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     first: Duration,
     most: Duration,
     next: Duration,
@@ -38,7 +38,7 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     /// `None` if the client does not reconnect.
-    pub(crate) fn new(reconnect: Reconnect) -> Option<Self> {
+    pub fn new(reconnect: Reconnect) -> Option<Self> {
         match reconnect {
             Reconnect::Never => None,
             Reconnect::Backoff { first, most } => {
@@ -50,14 +50,14 @@ impl Backoff {
     }
 
     /// Records that a connection was lost after this time.
-    pub(crate) fn lost_after(&mut self, lasted: Duration) {
+    pub fn lost_after(&mut self, lasted: Duration) {
         if lasted >= self.most {
             self.next = self.first;
         }
     }
 
     /// Returns half to all of the present pause, at random, and doubles the next one.
-    pub(crate) fn next_pause(&mut self) -> Duration {
+    pub fn next_pause(&mut self) -> Duration {
         let pause = self.next;
         self.next = self.most.min(pause.saturating_mul(2));
         // The standard library's hash keys are its only source of randomness, which is good enough here.

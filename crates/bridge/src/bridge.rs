@@ -1,0 +1,253 @@
+//! The bridge: connects to both brokers, relays between them, and begins again after a loss.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tenbin_client::{Backoff, Reconnect};
+use tenbin_codec::{Disconnect, Packet, ReasonCode, WriteBuffer};
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval_at, sleep, timeout};
+
+use crate::error::{Failure, FailureKind};
+use crate::link::{self, Link};
+use crate::relay::{Agreed, Relay};
+use crate::settings::{Endpoint, Settings};
+use crate::status::{Side, Status};
+
+/// A running bridge, on a thread. Dropping it ends it in order, without waiting for that.
+#[derive(Debug)]
+pub struct Bridge {
+    status: Arc<Status>,
+    thread: Option<std::thread::JoinHandle<()>>,
+    /// Dropping it ends the bridge.
+    stop: Option<watch::Sender<()>>,
+}
+
+/// Pauses between attempts.
+const PAUSES: Reconnect = Reconnect::Backoff { first: Duration::from_millis(100), most: LONGEST_PAUSE };
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Pause after another client has taken a session over: otherwise two bridges with one Client Identifier would disconnect
+/// each other all the time.
+const TAKEN_OVER_PAUSE: Duration = Duration::from_secs(30);
+/// Time for the last packets to one broker.
+const FINISH_TIME: Duration = Duration::from_secs(1);
+
+impl Bridge {
+    /// Starts a bridge. It connects as soon as both brokers can be reached.
+    ///
+    /// # Errors
+    /// The system refuses to start a thread.
+    pub fn start(settings: Settings) -> io::Result<Self> {
+        let status = Arc::<Status>::default();
+        let (stop, stopped) = watch::channel(());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let running = Running {
+            settings: Arc::new(settings),
+            status: Arc::clone(&status),
+            is_level_refused: AtomicBool::new(false),
+        };
+        let name = format!("bridge-{}", running.settings.name.as_str());
+        let main = move || runtime.block_on(running.run(stopped));
+        let thread = std::thread::Builder::new().name(name).spawn(main)?;
+        Ok(Self { status, thread: Some(thread), stop: Some(stop) })
+    }
+
+    /// State and counters.
+    pub fn status(&self) -> &Arc<Status> {
+        &self.status
+    }
+
+    /// Ends the bridge in order: both brokers get DISCONNECT, and keep their sessions. Blocks for two seconds at most.
+    pub fn finish(mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic was printed by the thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Running {
+    settings: Arc<Settings>,
+    status: Arc<Status>,
+    /// The remote broker has refused a protocol level with bit 7.
+    is_level_refused: AtomicBool,
+}
+
+/// Both connections.
+struct Connected {
+    links: [Link; 2],
+    relay: Relay,
+}
+
+impl Running {
+    async fn run(self, mut stopped: watch::Receiver<()>) {
+        let mut backoff = Backoff::new(PAUSES).expect("it has pauses");
+        let mut stopped = std::pin::pin!(async move { while stopped.changed().await.is_ok() {} });
+        loop {
+            let connected = tokio::select! {
+                connected = self.connect() => connected,
+                () = &mut stopped => return,
+            };
+            let failure = match connected {
+                Err(failure) => failure,
+                Ok(mut connected) => {
+                    let since = Instant::now();
+                    self.status.set_error(None);
+                    tracing::info!(bridge = self.name(), remote = self.settings.remote.address, "bridge connected");
+                    let failure = tokio::select! {
+                        failure = self.relay(&mut connected) => Some(failure),
+                        () = &mut stopped => None,
+                    };
+                    self.end(connected, failure.as_ref()).await;
+                    backoff.lost_after(since.elapsed());
+                    let Some(failure) = failure else { return };
+                    failure
+                }
+            };
+            let pause = if failure.kind.is_taken_over() { TAKEN_OVER_PAUSE } else { backoff.next_pause() };
+            let error = failure.to_string();
+            // Once for each reason, as the pauses may go on for days.
+            if self.status.error().as_ref() != Some(&error) {
+                tracing::warn!(bridge = self.name(), error, "bridge not connected");
+            }
+            self.status.set_error(Some(error));
+            tokio::select! {
+                () = sleep(pause) => {}
+                () = &mut stopped => return,
+            }
+        }
+    }
+
+    fn name(&self) -> &str {
+        self.settings.name.as_str()
+    }
+
+    fn endpoint(&self, side: Side) -> &Endpoint {
+        match side {
+            Side::Local => &self.settings.local,
+            Side::Remote => &self.settings.remote,
+        }
+    }
+
+    fn failed(&self, side: Side) -> impl Fn(FailureKind) -> Failure {
+        move |kind| Failure { side, address: self.endpoint(side).address.clone(), kind }
+    }
+
+    /// Connects to both brokers.
+    ///
+    /// The stream to the remote broker comes first: while it cannot be reached, the local one is left alone. But CONNECT goes
+    /// to the local broker first: a node of a cluster that may not act must not take the remote session from its successor.
+    async fn connect(&self) -> Result<Connected, Failure> {
+        let [at_local, at_remote] = Side::BOTH.map(|side| self.failed(side));
+        let Settings { local, remote, receive_maximum, .. } = &*self.settings;
+        let remote_stream = link::open(remote).await.map_err(&at_remote)?;
+        let local_stream = link::open(local).await.map_err(&at_local)?;
+        let connect = link::connect(local, receive_maximum.get(), None);
+        let (mut local_link, connack) = link::introduce(local_stream, connect).await.map_err(&at_local)?;
+        let local_agreed = Agreed::new(local.version, &connack);
+
+        let mut connect = link::connect(remote, receive_maximum.get(), self.settings.state_topic.as_ref());
+        connect.is_bridge &= !self.is_level_refused.load(Ordering::Relaxed);
+        let introduced = link::introduce(remote_stream, connect).await;
+        let (remote_link, connack) = match introduced {
+            Ok(introduced) => introduced,
+            Err(kind) => {
+                if link::is_level_refused(&kind) {
+                    self.is_level_refused.store(true, Ordering::Relaxed);
+                }
+                let mut out = WriteBuffer::new();
+                Packet::Disconnect(Disconnect::new(ReasonCode::Success)).encode(local.version, &mut out);
+                let _ = timeout(FINISH_TIME, local_link.writer.finish(&mut out)).await;
+                return Err(at_remote(kind));
+            }
+        };
+        let agreed = [local_agreed, Agreed::new(remote.version, &connack)];
+        let mut relay = Relay::new(Arc::clone(&self.settings), Arc::clone(&self.status), agreed);
+        relay.tell_state(true);
+        Side::BOTH.iter().for_each(|&side| self.status.set_connected(side, true));
+        Ok(Connected { links: [local_link, remote_link], relay })
+    }
+
+    /// Relays until a connection ends.
+    async fn relay(&self, Connected { links: [local, remote], relay }: &mut Connected) -> Failure {
+        let [at_local, at_remote] = Side::BOTH.map(|side| self.failed(side));
+        let keep_alive = self.settings.local.keep_alive.min(self.settings.remote.keep_alive);
+        let keep_alive = Duration::from_secs(keep_alive.get().into());
+        let mut pings = interval_at(tokio::time::Instant::now() + keep_alive, keep_alive);
+        pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // Packets that came with CONNACK.
+        let mut received = [true, true];
+        loop {
+            for (side, link, at) in [
+                (Side::Local, &mut *local, &at_local as &dyn Fn(FailureKind) -> Failure),
+                (Side::Remote, &mut *remote, &at_remote),
+            ] {
+                if std::mem::take(&mut received[side as usize])
+                    && let Err(kind) = take_packets(relay, side, link)
+                {
+                    return at(kind);
+                }
+            }
+            let is_read = Side::BOTH.map(|side| relay.is_read(side));
+            let [to_local, to_remote] = relay.halves.each_mut().map(|half| &mut half.out);
+            let writes = [!local.writer.is_idle(to_local), !remote.writer.is_idle(to_remote)];
+            let (done, at): (_, &dyn Fn(FailureKind) -> Failure) = tokio::select! {
+                done = local.reader.read(), if is_read[0] => {
+                    received[0] = true;
+                    (done, &at_local)
+                }
+                done = remote.reader.read(), if is_read[1] => {
+                    received[1] = true;
+                    (done, &at_remote)
+                }
+                done = local.writer.write(to_local), if writes[0] => (done, &at_local),
+                done = remote.writer.write(to_remote), if writes[1] => (done, &at_remote),
+                _ = pings.tick() => {
+                    let silent = Side::BOTH.into_iter().find(|&side| !relay.ping(side));
+                    let no_answer = || Err(FailureKind::NoAnswer(keep_alive.as_secs()));
+                    match silent {
+                        Some(Side::Local) => (no_answer(), &at_local),
+                        Some(Side::Remote) => (no_answer(), &at_remote),
+                        None => (Ok(()), &at_local),
+                    }
+                }
+            };
+            if let Err(kind) = done {
+                return at(kind);
+            }
+            // Messages that waited may be read again.
+            Side::BOTH.iter().for_each(|&side| received[side as usize] |= !is_read[side as usize]);
+        }
+    }
+
+    /// Ends the connections that are left. After a failure the remote broker publishes the Will.
+    async fn end(&self, connected: Connected, failure: Option<&Failure>) {
+        let Connected { links: [mut local, mut remote], mut relay } = connected;
+        Side::BOTH.iter().for_each(|&side| self.status.set_connected(side, false));
+        let is_open = |side| failure.is_none_or(|failure| failure.side != side);
+        if is_open(Side::Local) {
+            relay.disconnect(Side::Local);
+            let _ = timeout(FINISH_TIME, local.writer.finish(&mut relay.half(Side::Local).out)).await;
+        }
+        if failure.is_none() {
+            relay.tell_state(false);
+            relay.disconnect(Side::Remote);
+            let _ = timeout(FINISH_TIME, remote.writer.finish(&mut relay.half(Side::Remote).out)).await;
+        }
+        Side::BOTH.iter().for_each(|&side| self.status.set_in_flight(side, 0));
+    }
+}
+
+/// Handles the packets of one side that were read.
+fn take_packets(relay: &mut Relay, side: Side, link: &mut Link) -> Result<(), FailureKind> {
+    let now = Instant::now();
+    while relay.is_read(side)
+        && let Some(packet) = link.reader.next()?
+    {
+        relay.receive(side, packet, now)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,101 @@
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::Instant;
+
+use tenbin_codec::{PacketId, Publish, QoS};
+
+/// QoS 1 and 2 messages of one side that the other one has not wholly acknowledged, by their Packet Identifiers.
+#[derive(Debug, Default)]
+pub(crate) struct Flow {
+    /// Messages that were sent on this connection.
+    open: HashMap<PacketId, Open>,
+    /// Messages for which the destination has no quota yet, in order.
+    waiting: VecDeque<Waiting>,
+    /// Identifiers that the destination does not hold for an earlier message.
+    clean: HashSet<PacketId>,
+}
+
+/// A message that waits for an acknowledgement of the destination.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Open {
+    /// QoS of the source.
+    pub(crate) source_qos: QoS,
+    /// QoS at the destination, which may be lower.
+    pub(crate) qos: QoS,
+    /// A PUBREL went before it, whose PUBCOMP has not come.
+    pub(crate) is_clearing: bool,
+}
+
+/// A message without quota.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) since: Instant,
+    pub(crate) source_qos: QoS,
+    pub(crate) publish: Publish,
+}
+
+impl Flow {
+    /// Messages that wait or are open.
+    pub(crate) fn len(&self) -> usize {
+        self.open.len() + self.waiting.len()
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(crate) fn wait(&mut self, waiting: Waiting) {
+        self.waiting.push_back(waiting);
+    }
+
+    /// Takes the first message if the destination, with this Receive Maximum, has quota for it. `is_used`: identifiers of
+    /// requests to the destination.
+    pub(crate) fn next(&mut self, receive_maximum: u16, is_used: impl Fn(PacketId) -> bool) -> Option<Waiting> {
+        let id = self.waiting.front()?.publish.packet_id?;
+        let has_quota = self.open.len() < usize::from(receive_maximum) || self.open.contains_key(&id);
+        if has_quota && !is_used(id) { self.waiting.pop_front() } else { None }
+    }
+
+    /// Whether the destination may hold the identifier of this message for an earlier one.
+    ///
+    /// A source sends a message without DUP only if it has never sent it under this identifier. So whatever the destination
+    /// still holds is the message of a session that the source has lost.
+    pub(crate) fn may_be_stale(&self, publish: &Publish) -> bool {
+        let is_unsure = |id| !self.clean.contains(&id) && !self.open.contains_key(&id);
+        publish.qos == QoS::ExactlyOnce && !publish.dup && publish.packet_id.is_some_and(is_unsure)
+    }
+
+    pub(crate) fn open(&mut self, id: PacketId, open: Open) {
+        self.open.insert(id, open);
+    }
+
+    /// Opens a message whose source releases it, on this connection or after an earlier one.
+    pub(crate) fn release(&mut self, id: PacketId) {
+        let released = Open { source_qos: QoS::ExactlyOnce, qos: QoS::ExactlyOnce, is_clearing: false };
+        self.open.entry(id).or_insert(released);
+    }
+
+    pub(crate) fn get(&self, id: PacketId) -> Option<Open> {
+        self.open.get(&id).copied()
+    }
+
+    /// Ends a message.
+    pub(crate) fn close(&mut self, id: PacketId) {
+        self.open.remove(&id);
+    }
+
+    /// Records a PUBCOMP of the destination. False if it is the source's too; then the message has ended.
+    pub(crate) fn cleared(&mut self, id: PacketId) -> bool {
+        self.clean.insert(id);
+        match self.open.get_mut(&id) {
+            Some(open) if open.is_clearing => {
+                open.is_clearing = false;
+                true
+            }
+            Some(_) => {
+                self.close(id);
+                false
+            }
+            None => true,
+        }
+    }
+}

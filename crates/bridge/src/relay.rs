@@ -1,0 +1,364 @@
+//! The relay: packets of one side become packets of the other one, without I/O.
+
+use std::collections::HashMap;
+use std::num::{NonZeroU16, NonZeroU32};
+use std::sync::Arc;
+use std::time::Instant;
+
+use tenbin_codec::{
+    Ack, ConnAck, Disconnect, Packet, PacketId, PacketType, PingReq, ProtocolVersion, Publish, QoS, ReasonCode,
+    RetainHandling, SubAck, Subscribe, Subscription, SubscriptionOptions, Text, TopicFilter, UserProperty, WriteBuffer,
+};
+
+use crate::error::FailureKind;
+use crate::flow::{Flow, Open, Waiting};
+use crate::rule::{self, Rule};
+use crate::settings::Settings;
+use crate::status::{Dropped, Side, Status};
+
+/// User Property that each bridge adds to its messages; the value is its name.
+pub(crate) const PASSED: &str = "tenbin-bridge";
+
+/// Unwritten bytes from which QoS 0 messages are dropped.
+const SLOW_BYTES: usize = 1 << 20;
+
+/// Both sides of a bridge while it has both connections.
+pub(crate) struct Relay {
+    settings: Arc<Settings>,
+    status: Arc<Status>,
+    /// Local and remote.
+    pub(crate) halves: [Half; 2],
+}
+
+/// One side.
+pub(crate) struct Half {
+    agreed: Agreed,
+    /// Packets to this side.
+    pub(crate) out: WriteBuffer,
+    /// Messages of this side.
+    flow: Flow,
+    /// Subscriptions that this side has not answered.
+    requests: HashMap<PacketId, TopicFilter>,
+    awaits_ping: bool,
+}
+
+/// What a broker has agreed to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Agreed {
+    version: ProtocolVersion,
+    session_present: bool,
+    receive_maximum: u16,
+    maximum_packet_size: u32,
+    maximum_qos: QoS,
+    retain_available: bool,
+}
+
+impl Agreed {
+    pub(crate) fn new(version: ProtocolVersion, connack: &ConnAck) -> Self {
+        let properties = &connack.properties;
+        Self {
+            version,
+            session_present: connack.session_present,
+            receive_maximum: properties.receive_maximum.map_or(u16::MAX, NonZeroU16::get),
+            maximum_packet_size: properties.maximum_packet_size.map_or(u32::MAX, NonZeroU32::get),
+            maximum_qos: properties.maximum_qos.unwrap_or(QoS::ExactlyOnce),
+            retain_available: properties.retain_available.unwrap_or(true),
+        }
+    }
+}
+
+impl Half {
+    fn new(agreed: Agreed) -> Self {
+        Self { agreed, out: WriteBuffer::new(), flow: Flow::default(), requests: HashMap::new(), awaits_ping: false }
+    }
+
+    fn write(&mut self, packet: &Packet) {
+        packet.encode(self.agreed.version, &mut self.out);
+    }
+
+    fn acknowledge(&mut self, kind: PacketType, id: PacketId, reason: ReasonCode) {
+        Ack::new(id, reason).encode(kind, self.agreed.version, &mut self.out);
+    }
+
+    /// Whether the broker accepts a packet of this size.
+    fn takes(&self, publish: &Publish) -> bool {
+        let maximum = self.agreed.maximum_packet_size as usize;
+        if bytes_at_most(publish) <= maximum {
+            return true; // As nearly always.
+        }
+        let mut aside = WriteBuffer::new();
+        Packet::Publish(publish.clone()).encode(self.agreed.version, &mut aside);
+        !aside.is_empty() && aside.len() <= maximum
+    }
+
+    /// Makes the subscriptions whose messages come from this side. Each has a packet, so that it fits.
+    ///
+    /// Identifiers are taken from the end. Until the answer, no message to this side uses them.
+    fn subscribe(&mut self, side: Side, rules: &[Rule], maximum_qos: QoS) {
+        let ids = (1..=u16::MAX).rev().filter_map(PacketId::new);
+        for ((filter, qos), id) in rules.iter().filter_map(|rule| Some((rule.source(side)?, rule.qos()))).zip(ids) {
+            let options = SubscriptionOptions {
+                qos: qos.min(maximum_qos),
+                no_local: true,
+                retain_as_published: true,
+                retain_handling: RetainHandling::IfNew,
+            };
+            let subscription = Subscription { filter: filter.clone(), options };
+            self.write(&Packet::Subscribe(Subscribe {
+                packet_id: id,
+                subscription_identifier: None,
+                user_properties: Vec::new(),
+                subscriptions: vec![subscription],
+            }));
+            self.requests.insert(id, filter.clone());
+        }
+    }
+}
+
+impl Relay {
+    /// Subscribes at both sides, of which both have a new connection.
+    pub(crate) fn new(settings: Arc<Settings>, status: Arc<Status>, agreed: [Agreed; 2]) -> Self {
+        let mut relay = Self { settings, status, halves: agreed.map(Half::new) };
+        for side in Side::BOTH {
+            let maximum_qos = relay.half(side.other()).agreed.maximum_qos;
+            relay.halves[side as usize].subscribe(side, &relay.settings.rules, maximum_qos);
+        }
+        relay
+    }
+
+    pub(crate) fn half(&mut self, side: Side) -> &mut Half {
+        &mut self.halves[side as usize]
+    }
+
+    /// Whether this side is read.
+    ///
+    /// Receive Maximum bounds the messages of a 5.0 broker. An older one is not read while too many of its messages wait.
+    /// The other side is 5.0 then, so it is always read, and its acknowledgements make room.
+    pub(crate) fn is_read(&self, side: Side) -> bool {
+        let half = &self.halves[side as usize];
+        half.agreed.version.is_v5() || half.flow.waiting() < usize::from(self.settings.receive_maximum.get())
+    }
+
+    /// Handles a packet of a broker.
+    pub(crate) fn receive(&mut self, from: Side, packet: Packet, now: Instant) -> Result<(), FailureKind> {
+        match packet {
+            Packet::Publish(publish) => self.publish(from, publish, now)?,
+            Packet::PubRel(ack) => self.release(from, ack.packet_id),
+            Packet::PubAck(ack) => self.acknowledged(from, PacketType::PubAck, &ack, now)?,
+            Packet::PubRec(ack) => self.acknowledged(from, PacketType::PubRec, &ack, now)?,
+            Packet::PubComp(ack) => self.completed(from, ack.packet_id, now),
+            Packet::SubAck(suback) => self.subscribed(from, &suback, now),
+            Packet::PingResp => self.half(from).awaits_ping = false,
+            Packet::Disconnect(Disconnect { reason, properties }) => {
+                let detail = properties.and_then(|properties| properties.reason_string).map(|text| text.to_string());
+                return Err(FailureKind::Disconnected { reason, detail });
+            }
+            packet => return Err(FailureKind::Unexpected(packet.packet_type())),
+        }
+        for side in Side::BOTH {
+            self.status.set_in_flight(side, self.halves[side as usize].flow.len());
+        }
+        Ok(())
+    }
+
+    /// Sends a PINGREQ. False if the last one has no answer.
+    pub(crate) fn ping(&mut self, side: Side) -> bool {
+        let half = self.half(side);
+        half.write(&Packet::PingReq(PingReq::PLAIN));
+        !std::mem::replace(&mut half.awaits_ping, true)
+    }
+
+    /// Publishes the bridge's state at the remote broker.
+    pub(crate) fn tell_state(&mut self, is_connected: bool) {
+        let Some(topic) = self.settings.state_topic.clone() else { return };
+        let remote = self.half(Side::Remote);
+        let retain = remote.agreed.retain_available;
+        let payload: &'static [u8] = if is_connected { b"1" } else { b"0" };
+        remote.write(&Packet::Publish(Publish { retain, ..Publish::new(topic, payload.into()) }));
+    }
+
+    pub(crate) fn disconnect(&mut self, side: Side) {
+        self.half(side).write(&Packet::Disconnect(Disconnect::new(ReasonCode::Success)));
+    }
+
+    fn publish(&mut self, from: Side, mut publish: Publish, now: Instant) -> Result<(), FailureKind> {
+        if publish.topic.is_empty() || publish.topic_alias.is_some() {
+            return Err(FailureKind::Unexpected(PacketType::Publish)); // The bridge accepts no Topic Alias.
+        }
+        let source_qos = publish.qos;
+        if let Err(reason) = self.translate(from, &mut publish) {
+            self.drop_message(from, &publish, source_qos, reason);
+            return Ok(());
+        }
+        let id = publish.packet_id;
+        let [source, destination] = self.both(from);
+        let Some(id) = id.filter(|_| publish.qos.is_acknowledged()) else {
+            if !source_qos.is_acknowledged() && destination.out.len() >= SLOW_BYTES {
+                self.drop_message(from, &publish, source_qos, Dropped::Slow);
+                return Ok(());
+            }
+            publish.packet_id = None;
+            destination.write(&Packet::Publish(publish));
+            if let Some(id) = id {
+                source.acknowledge(first_answer(source_qos), id, ReasonCode::Success);
+            }
+            self.status.count_message(from);
+            return Ok(());
+        };
+        publish.packet_id = Some(id);
+        source.flow.wait(Waiting { since: now, source_qos, publish });
+        self.send_waiting(from, now);
+        Ok(())
+    }
+
+    /// Makes a message of the other side out of a message.
+    fn translate(&mut self, from: Side, publish: &mut Publish) -> Result<(), Dropped> {
+        let settings = Arc::clone(&self.settings);
+        let name = &settings.name;
+        let passed = publish.properties.iter().flat_map(|properties| &properties.user_properties);
+        if passed.into_iter().any(|property| property.name.as_str() == PASSED && property.value == *name) {
+            return Err(Dropped::Loop);
+        }
+        let topic = rule::translate(&settings.rules, from, &publish.topic).ok_or(Dropped::Unmatched)?;
+        publish.topic = topic.map_err(|()| Dropped::TooLarge)?;
+        publish.subscription_identifiers.clear();
+        let destination = self.half(from.other());
+        publish.qos = publish.qos.min(destination.agreed.maximum_qos);
+        publish.retain &= destination.agreed.retain_available;
+        if destination.agreed.version.is_v5() {
+            let hop = UserProperty::new(Text::from_static(PASSED), name.clone());
+            publish.properties.get_or_insert_default().user_properties.push(hop);
+        }
+        if destination.takes(publish) { Ok(()) } else { Err(Dropped::TooLarge) }
+    }
+
+    /// Acknowledges a message that is not passed on. The handshake of QoS 2 goes on at the destination, which does not know
+    /// the message, or has it from an earlier connection.
+    fn drop_message(&mut self, from: Side, publish: &Publish, source_qos: QoS, reason: Dropped) {
+        if self.status.count_dropped(reason) {
+            tracing::warn!(
+                bridge = self.settings.name.as_str(),
+                from = from.name(),
+                topic = publish.topic.text().as_str(),
+                reason = reason.name(),
+                "the bridge drops a message; further ones are only counted"
+            );
+        }
+        if let Some(id) = publish.packet_id {
+            self.half(from).acknowledge(first_answer(source_qos), id, ReasonCode::Success);
+        }
+    }
+
+    /// Sends the messages for which the destination has quota.
+    fn send_waiting(&mut self, from: Side, now: Instant) {
+        let [source, destination] = self.both(from);
+        let mut sent = 0;
+        let is_used = |requests: &HashMap<PacketId, TopicFilter>, id| requests.contains_key(&id);
+        while let Some(waiting) =
+            source.flow.next(destination.agreed.receive_maximum, |id| is_used(&destination.requests, id))
+        {
+            let Waiting { since, source_qos, mut publish } = waiting;
+            let Some(id) = publish.packet_id else { continue };
+            let is_clearing = destination.agreed.session_present && source.flow.may_be_stale(&publish);
+            if is_clearing {
+                destination.acknowledge(PacketType::PubRel, id, ReasonCode::Success);
+            }
+            if let Some(expiry) = publish.properties.as_mut().and_then(|found| found.message_expiry_interval.as_mut()) {
+                // Not 0, which some brokers take for no expiry.
+                *expiry = expiry.saturating_sub(now.saturating_duration_since(since).as_secs() as u32).max(1);
+            }
+            source.flow.open(id, Open { source_qos, qos: publish.qos, is_clearing });
+            destination.write(&Packet::Publish(publish));
+            sent += 1;
+        }
+        (0..sent).for_each(|_| self.status.count_message(from));
+    }
+
+    /// PUBREL of a source.
+    fn release(&mut self, from: Side, id: PacketId) {
+        let [source, destination] = self.both(from);
+        if destination.agreed.maximum_qos < QoS::ExactlyOnce {
+            source.acknowledge(PacketType::PubComp, id, ReasonCode::Success);
+            return;
+        }
+        source.flow.release(id);
+        destination.acknowledge(PacketType::PubRel, id, ReasonCode::Success);
+    }
+
+    /// PUBACK or PUBREC of a destination.
+    fn acknowledged(&mut self, by: Side, kind: PacketType, ack: &Ack, now: Instant) -> Result<(), FailureKind> {
+        let (id, reason) = (ack.packet_id, ack.reason);
+        let from = by.other();
+        let Some(open) = self.half(from).flow.get(id) else { return Ok(()) };
+        if first_answer(open.qos) != kind {
+            return Err(FailureKind::Unexpected(kind));
+        }
+        if reason == ReasonCode::QuotaExceeded {
+            return Err(FailureKind::NoRoom(reason)); // The source sends it again, after a pause.
+        }
+        if reason.is_error() && self.status.count_dropped(Dropped::Refused) {
+            let (bridge, by) = (self.settings.name.as_str(), by.name());
+            tracing::warn!(bridge, by, %reason, "a broker refuses a message of the bridge; further ones are only counted");
+        }
+        let source = self.half(from);
+        let is_ended = kind == PacketType::PubAck || reason.is_error();
+        if is_ended {
+            source.flow.close(id);
+        }
+        let told = if reason.is_error() { reason } else { ReasonCode::Success };
+        source.acknowledge(first_answer(open.source_qos), id, told);
+        if is_ended {
+            self.send_waiting(from, now);
+        }
+        Ok(())
+    }
+
+    /// PUBCOMP of a destination.
+    fn completed(&mut self, by: Side, id: PacketId, now: Instant) {
+        let from = by.other();
+        let source = self.half(from);
+        if !source.flow.cleared(id) {
+            source.acknowledge(PacketType::PubComp, id, ReasonCode::Success);
+            self.send_waiting(from, now);
+        }
+    }
+
+    fn subscribed(&mut self, by: Side, suback: &SubAck, now: Instant) {
+        let filter = self.half(by).requests.remove(&suback.packet_id);
+        if let (Some(filter), Some(reason)) = (filter, suback.reasons.iter().find(|reason| reason.is_error())) {
+            let (bridge, filter) = (self.settings.name.as_str(), filter.text().as_str());
+            tracing::error!(bridge, side = by.name(), filter, %reason, "a broker refuses a subscription of the bridge");
+        }
+        self.send_waiting(by.other(), now);
+    }
+
+    /// The half from which messages come, and the other one.
+    fn both(&mut self, from: Side) -> [&mut Half; 2] {
+        let [local, remote] = &mut self.halves;
+        match from {
+            Side::Local => [local, remote],
+            Side::Remote => [remote, local],
+        }
+    }
+}
+
+/// Type of the acknowledgement of a PUBLISH.
+fn first_answer(qos: QoS) -> PacketType {
+    if qos == QoS::ExactlyOnce { PacketType::PubRec } else { PacketType::PubAck }
+}
+
+/// Upper bound of a packet's size.
+fn bytes_at_most(publish: &Publish) -> usize {
+    const HEADERS: usize = 64;
+    let properties = publish.properties.as_deref().map_or(0, |properties| {
+        let texts = [&properties.content_type, &properties.response_topic];
+        let texts: usize = texts.iter().map(|text| text.as_ref().map_or(0, Text::len)).sum();
+        let pairs = properties.user_properties.iter();
+        let pairs: usize = pairs.map(|pair| 5 + pair.name.len() + pair.value.len()).sum();
+        texts + pairs + properties.correlation_data.as_ref().map_or(0, |data| data.len())
+    });
+    HEADERS + publish.topic.as_bytes().len() + publish.payload.len() + properties
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,297 @@
+//! The relay between two brokers' sessions, with connections that end at any byte.
+
+use std::collections::VecDeque;
+
+use bytes::{Buf as _, BytesMut};
+use tenbin_client::Transport;
+use tenbin_codec::{AckProperties, Connect, Decoded, Decoder, MessageProperties, PublishTemplate, Secret, TopicName};
+use tenbin_kit::rng::SplitMix64;
+use tenbin_session::{Connection, Delivery, Event, Limits, Role, Sent, Session};
+
+use super::*;
+use crate::rule::Direction;
+use crate::settings::Endpoint;
+
+/// A broker with one client, the bridge: its session outlives connections.
+struct Broker {
+    session: Option<Session>,
+    connection: Option<Connection>,
+    limits: Limits,
+    decoder: Decoder,
+    input: BytesMut,
+    out: WriteBuffer,
+    queue: VecDeque<(String, QoS)>,
+    received: Vec<Publish>,
+}
+
+const BRIDGE_RECEIVE_MAXIMUM: u16 = 20;
+
+impl Broker {
+    fn new(limits: Limits) -> Self {
+        Self {
+            session: None,
+            connection: None,
+            limits: Limits { peer_receive_maximum: BRIDGE_RECEIVE_MAXIMUM, ..limits },
+            decoder: Decoder::server(u32::MAX),
+            input: BytesMut::new(),
+            out: WriteBuffer::new(),
+            queue: VecDeque::new(),
+            received: Vec::new(),
+        }
+    }
+
+    /// Ends the connection, and begins another one.
+    fn connect(&mut self, now: Instant) -> Agreed {
+        let before = self.connection.take().map(Connection::into_session).or(self.session.take());
+        let session_present = before.is_some();
+        let mut connection =
+            Connection::new(Role::Server, ProtocolVersion::V5, self.limits, before.unwrap_or_default(), now);
+        self.decoder = Decoder::server(u32::MAX);
+        self.out.clear();
+        let mut hello = WriteBuffer::new();
+        let connect = Connect::new(ProtocolVersion::V5, Text::from_static("bridge"));
+        Packet::Connect(Box::new(connect)).encode(ProtocolVersion::V5, &mut hello);
+        self.input = BytesMut::from(&hello.to_bytes()[..]);
+        assert!(matches!(self.decoder.decode(&mut self.input), Ok(Decoded::Packet(Packet::Connect(_)))));
+        connection.resume(now, &mut self.out);
+        self.connection = Some(connection);
+        Agreed {
+            version: ProtocolVersion::V5,
+            session_present,
+            receive_maximum: self.limits.receive_maximum,
+            maximum_packet_size: u32::MAX,
+            maximum_qos: self.limits.maximum_qos,
+            retain_available: true,
+        }
+    }
+
+    fn send_queue(&mut self, now: Instant) {
+        let connection = self.connection.as_mut().expect("it is connected");
+        while let Some((number, qos)) = self.queue.front() {
+            let topic = TopicName::try_from("t").unwrap();
+            let template = PublishTemplate::new(&topic, None, &number.clone().into(), &mut BytesMut::new());
+            match connection.send(Delivery::new(template, *qos, false), now, &mut self.out) {
+                Sent::Written(_) => self.queue.pop_front(),
+                _ => return,
+            };
+        }
+    }
+
+    fn receive(&mut self, now: Instant) {
+        let connection = self.connection.as_mut().expect("it is connected");
+        while let Decoded::Packet(packet) = self.decoder.decode(&mut self.input).unwrap() {
+            let publish = match &packet {
+                Packet::Publish(publish) => Some(publish.clone()),
+                _ => None,
+            };
+            match connection.handle_packet(packet, now, &mut self.out).unwrap() {
+                Event::Publish(publication) => {
+                    self.received.extend(publish);
+                    let ack = publication.ack;
+                    ack.into_iter()
+                        .for_each(|ack| connection.acknowledge(ack, ReasonCode::Success, now, &mut self.out));
+                }
+                Event::Duplicate(ack) => connection.acknowledge(ack, ReasonCode::Success, now, &mut self.out),
+                Event::Subscribe(subscribe) => {
+                    let reasons = vec![ReasonCode::GrantedQoS2];
+                    let suback =
+                        SubAck { packet_id: subscribe.packet_id, properties: AckProperties::default(), reasons };
+                    connection.write(&Packet::SubAck(suback), now, &mut self.out);
+                }
+                _ => {}
+            }
+        }
+        self.send_queue(now);
+    }
+
+    fn numbers(&self, qos: QoS) -> Vec<usize> {
+        let of_qos = self.received.iter().filter(|publish| publish.qos == qos);
+        of_qos.map(|publish| std::str::from_utf8(&publish.payload).unwrap().parse().unwrap()).collect()
+    }
+}
+
+fn settings() -> Arc<Settings> {
+    let endpoint = |client_id| Endpoint {
+        address: "memory".to_owned(),
+        transport: Transport::tcp(),
+        version: ProtocolVersion::V5,
+        is_marked: false,
+        client_id: Text::from_static(client_id),
+        credentials: None::<(Text, Secret)>,
+        keep_alive: NonZeroU16::MAX,
+    };
+    Arc::new(Settings {
+        name: Text::from_static("b"),
+        local: endpoint("local"),
+        remote: endpoint("remote"),
+        rules: vec![Rule::new(Direction::Both, "#", "", "", QoS::ExactlyOnce).unwrap()],
+        receive_maximum: NonZeroU16::new(BRIDGE_RECEIVE_MAXIMUM).unwrap(),
+        state_topic: None,
+    })
+}
+
+/// Two brokers and a relay between them.
+struct World {
+    brokers: [Broker; 2],
+    /// Bytes of each broker that the relay has not decoded.
+    inputs: [(Decoder, BytesMut); 2],
+    relay: Relay,
+    now: Instant,
+}
+
+impl World {
+    fn new(limits: [Limits; 2]) -> Self {
+        let now = Instant::now();
+        let mut brokers = limits.map(Broker::new);
+        let agreed = brokers.each_mut().map(|broker| broker.connect(now));
+        Self { brokers, inputs: inputs(), relay: Relay::new(settings(), Arc::default(), agreed), now }
+    }
+
+    /// Ends both connections with all bytes under way, as the end of the bridge or of one broker does.
+    fn cut(&mut self) {
+        let agreed = self.brokers.each_mut().map(|broker| broker.connect(self.now));
+        self.inputs = inputs();
+        self.relay = Relay::new(settings(), Arc::default(), agreed);
+        self.brokers.iter_mut().for_each(|broker| broker.send_queue(self.now));
+    }
+
+    /// Passes at most `most` bytes on from one broker to the relay, or from the relay to one broker. False if there are none.
+    fn pass(&mut self, side: Side, to_broker: bool, most: usize) -> bool {
+        let at = side as usize;
+        let broker = &mut self.brokers[at];
+        let (from, to) = if to_broker {
+            (&mut self.relay.halves[at].out, &mut broker.input)
+        } else {
+            (&mut broker.out, &mut self.inputs[at].1)
+        };
+        let bytes = from.to_bytes();
+        let count = bytes.len().min(most);
+        to.extend_from_slice(&bytes[..count]);
+        from.advance(count);
+        if to_broker {
+            broker.receive(self.now);
+        } else {
+            let (decoder, input) = &mut self.inputs[at];
+            while let Decoded::Packet(packet) = decoder.decode(input).unwrap() {
+                self.relay.receive(side, packet, self.now).unwrap();
+            }
+        }
+        count > 0
+    }
+
+    fn settle(&mut self) {
+        self.brokers.iter_mut().for_each(|broker| broker.send_queue(self.now));
+        let ways = || Side::BOTH.into_iter().flat_map(|side| [(side, false), (side, true)]);
+        while ways().map(|(side, to_broker)| self.pass(side, to_broker, usize::MAX)).fold(false, |any, one| any | one) {
+        }
+    }
+}
+
+fn inputs() -> [(Decoder, BytesMut); 2] {
+    [(); 2].map(|()| (Decoder::client(ProtocolVersion::V5, u32::MAX), BytesMut::new()))
+}
+
+fn assert_delivered(received: &[usize], count: usize, qos: QoS, seed: u64) {
+    if qos == QoS::ExactlyOnce {
+        assert_eq!(received, (0..count).collect::<Vec<_>>(), "seed {seed}: exactly once and in order");
+        return;
+    }
+    let mut next = 0;
+    for &number in received {
+        assert!(number <= next, "seed {seed}: {number} overtook {next}");
+        next = next.max(number + 1);
+    }
+    assert_eq!(next, count, "seed {seed}: none is lost");
+}
+
+#[test]
+fn messages_pass_once_and_in_order_whenever_connections_end() {
+    const MESSAGES: usize = 60;
+    for seed in 0..300 {
+        let mut random = SplitMix64::new(seed);
+        let mut below = |bound: u64| random.next_u64() % bound;
+        let limits = [(); 2].map(|()| Limits { receive_maximum: 1 + below(30) as u16, ..Limits::default() });
+        let mut world = World::new(limits);
+        for number in 0..MESSAGES {
+            for broker in &mut world.brokers {
+                for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
+                    broker.queue.push_back((number.to_string(), qos));
+                }
+            }
+        }
+        world.brokers.iter_mut().for_each(|broker| broker.send_queue(world.now));
+        for _ in 0..400 {
+            match below(20) {
+                0 => world.cut(),
+                dice => {
+                    let side = if dice % 2 == 0 { Side::Local } else { Side::Remote };
+                    world.pass(side, below(2) == 0, below(60) as usize);
+                }
+            }
+        }
+        world.settle();
+        for broker in &world.brokers {
+            assert!(broker.queue.is_empty(), "seed {seed}");
+            for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
+                assert_delivered(&broker.numbers(qos), MESSAGES, qos, seed);
+            }
+        }
+        assert!(Side::BOTH.iter().all(|&side| world.relay.half(side).flow.len() == 0), "seed {seed}");
+    }
+}
+
+#[test]
+fn message_of_a_new_session_is_not_taken_for_one_of_a_lost_session() {
+    let mut world = World::new([Limits::default(); 2]);
+    world.settle();
+    world.brokers[0].queue.push_back(("0".to_owned(), QoS::ExactlyOnce));
+    world.brokers[0].send_queue(world.now);
+    world.pass(Side::Local, false, usize::MAX);
+    world.pass(Side::Remote, true, usize::MAX);
+    assert_eq!(world.brokers[1].numbers(QoS::ExactlyOnce), [0], "and its PUBREC is under way");
+    world.brokers[0].connection = None; // The local broker has lost the session.
+    world.brokers[0].queue.push_back(("1".to_owned(), QoS::ExactlyOnce));
+    world.cut();
+    world.settle();
+    assert_eq!(world.brokers[1].numbers(QoS::ExactlyOnce), [0, 1], "the Packet Identifier is the same");
+    assert_eq!(world.relay.half(Side::Local).flow.len(), 0);
+}
+
+#[test]
+fn message_passes_at_the_qos_of_the_other_broker() {
+    for maximum_qos in [QoS::AtMostOnce, QoS::AtLeastOnce] {
+        let mut world = World::new([Limits::default(), Limits { maximum_qos, ..Limits::default() }]);
+        for (number, qos) in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce].into_iter().enumerate() {
+            world.brokers[0].queue.push_back((number.to_string(), qos));
+        }
+        world.settle();
+        let received = &world.brokers[1].received;
+        assert_eq!(received.len(), 3, "{maximum_qos}");
+        assert!(received.iter().all(|publish| publish.qos <= maximum_qos));
+        let connection = world.brokers[0].connection.as_ref().unwrap();
+        assert_eq!(connection.session().in_flight(), 0, "all are acknowledged at QoS up to {maximum_qos}");
+    }
+}
+
+#[test]
+fn message_that_has_passed_this_bridge_ends_here() {
+    let mut world = World::new([Limits::default(); 2]);
+    world.settle();
+    let properties = |name: &'static str| {
+        let property = UserProperty::new(Text::from_static(PASSED), Text::from_static(name));
+        MessageProperties { user_properties: vec![property], ..MessageProperties::default() }.boxed()
+    };
+    for (name, qos) in [("b", QoS::ExactlyOnce), ("b", QoS::AtLeastOnce), ("other", QoS::ExactlyOnce)] {
+        let topic = TopicName::try_from("t").unwrap();
+        let template = PublishTemplate::new(&topic, properties(name).as_deref(), &name.into(), &mut BytesMut::new());
+        let connection = world.brokers[1].connection.as_mut().unwrap();
+        connection.send(Delivery::new(template, qos, true), world.now, &mut world.brokers[1].out);
+    }
+    world.settle();
+    let [passed] = &world.brokers[0].received[..] else { panic!("{:?}", world.brokers[0].received) };
+    let names: Vec<_> =
+        passed.properties.as_ref().unwrap().user_properties.iter().map(|property| property.value.as_str()).collect();
+    assert_eq!((names, passed.retain), (vec!["other", "b"], true));
+    assert_eq!(world.brokers[1].connection.as_ref().unwrap().session().in_flight(), 0);
+    assert_eq!(world.relay.status.dropped(Dropped::Loop), 2);
+}
