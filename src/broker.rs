@@ -280,7 +280,8 @@ async fn serve(
     let mut terminate = signal(SignalKind::terminate())?;
     let again = arguments.clone();
     let read = move || again.configuration_again();
-    let (builder, AllListeners { sn, http }) = builder(config, arguments, read, (log_limiter, log_level), None);
+    let (builder, opened) = builder(config, arguments, read, (log_limiter, log_level), None);
+    let AllListeners { sn, http, .. } = &opened;
     let broker = builder.start().await?;
     for address in broker.listening() {
         writeln!(
@@ -321,6 +322,8 @@ async fn serve(
     tracing::info!(signal, connections = broker.connections(), sessions = broker.sessions(), "stopping");
     let metrics = broker.metrics();
     ended(&mut reloading).await;
+    #[cfg(feature = "bridge")]
+    opened.bridges.finish().await;
     http.finish().await;
     if let Some(broker) = Arc::into_inner(broker) {
         broker.shutdown().await;

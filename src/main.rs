@@ -3,6 +3,8 @@
 
 #[cfg(feature = "admin")]
 mod admin;
+#[cfg(feature = "bridge")]
+mod bridge;
 mod broker;
 #[cfg(feature = "cluster")]
 mod cluster;
@@ -42,6 +44,11 @@ enum Command {
     ///
     /// Each client has its own TCP connection to the broker.
     Gateway(gateway::GatewayArgs),
+    /// Passes messages between two brokers, until SIGINT or SIGTERM.
+    ///
+    /// The broker runs those of its bridges itself that have no key `local`.
+    #[cfg(feature = "bridge")]
+    Bridge(bridge::BridgeArgs),
     /// Shows and changes a running broker over its admin HTTP.
     ///
     /// Changes need an operator's token: --token-file, --token, TENBIN_TOKEN, or the local operator's, which the broker
@@ -129,6 +136,8 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Broker(arguments) => broker::run(&arguments).map_err(|error| error.to_string()),
         Command::Gateway(arguments) => gateway::run(&arguments).map_err(|error| error.to_string()),
+        #[cfg(feature = "bridge")]
+        Command::Bridge(arguments) => bridge::run(&arguments).map_err(|error| error.to_string()),
         #[cfg(feature = "admin")]
         Command::Admin(arguments) => admin::run(arguments).map_err(|error| error.to_string()),
         #[cfg(feature = "cluster")]

@@ -1,5 +1,7 @@
-//! Listeners that `tenbin broker` opens for its broker: those of MQTT-SN and HTTP.
+//! Listeners that `tenbin broker` opens for its broker, those of MQTT-SN and HTTP, and its bridges.
 
+#[cfg(feature = "bridge")]
+mod bridges;
 mod http;
 mod sn;
 
@@ -9,6 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tenbin_broker::Config;
 use tenbin_broker::config::{ListenAddress, Listener, Transport};
 use tenbin_broker::gateways::{Entrance, GatewayValue, Gateways, OpenGateway};
+#[cfg(feature = "bridge")]
+use tenbin_broker::{config::Bridge, gateways::OpenBridge};
 use tenbin_sn_gateway::StateCopy;
 
 pub(crate) use http::HttpListeners;
@@ -19,16 +23,23 @@ pub(crate) use sn::{SnListeners, overlap};
 pub(crate) struct AllListeners {
     pub(crate) sn: SnListeners,
     pub(crate) http: HttpListeners,
+    #[cfg(feature = "bridge")]
+    pub(crate) bridges: bridges::Bridges,
 }
 
 impl AllListeners {
     /// No listener is open yet. HTTP has at most `threads`, and the bounds of `config`. `copy` learns what gateways of
     /// MQTT-SN write to the data directory.
     pub(crate) fn new(config: &Config, threads: usize, copy: Option<Arc<dyn StateCopy>>) -> Self {
-        Self { sn: SnListeners::new(&config.store.directory, copy), http: HttpListeners::new(config, threads) }
+        Self {
+            sn: SnListeners::new(&config.store.directory, copy),
+            http: HttpListeners::new(config, threads),
+            #[cfg(feature = "bridge")]
+            bridges: bridges::Bridges::none(),
+        }
     }
 
-    /// Errors in the settings of such listeners.
+    /// Errors in the settings of such listeners, and of bridges.
     pub(crate) fn errors(&self, config: &Config) -> Vec<String> {
         let ours = config
             .listeners
@@ -37,7 +48,12 @@ impl AllListeners {
         let error = |listener: &Listener| {
             self.check(listener).err().map(|reason| format!("listener {}: {reason}", name_of(listener)))
         };
-        ours.filter_map(error).collect()
+        let mut errors: Vec<_> = ours.filter_map(error).collect();
+        for bridge in config.bridge.iter().filter(|bridge| bridge.local.is_none()) {
+            let reason = self.check_bridge(bridge).err();
+            errors.extend(reason.map(|reason| format!("bridge {:?}: {reason}", bridge.name.as_str())));
+        }
+        errors
     }
 
     fn of(&self, listener: &Listener) -> &dyn Gateways {
@@ -58,6 +74,16 @@ impl Gateways for AllListeners {
         let mut values = self.sn.values();
         values.extend(self.http.values());
         values
+    }
+
+    #[cfg(feature = "bridge")]
+    fn check_bridge(&self, bridge: &Bridge) -> Result<(), String> {
+        crate::bridge::check(bridge)
+    }
+
+    #[cfg(feature = "bridge")]
+    fn open_bridge(&self, bridge: &Bridge, entrance: Entrance) -> Result<Box<dyn OpenBridge>, String> {
+        self.bridges.open(bridge, entrance)
     }
 }
 

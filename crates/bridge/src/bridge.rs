@@ -1,8 +1,8 @@
 //! The bridge: connects to both brokers, relays between them, and begins again after a loss.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tenbin_client::{Backoff, Reconnect};
@@ -20,9 +20,8 @@ use crate::status::{Side, Status};
 #[derive(Debug)]
 pub struct Bridge {
     status: Arc<Status>,
-    thread: Option<std::thread::JoinHandle<()>>,
-    /// Dropping it ends the bridge.
-    stop: Option<watch::Sender<()>>,
+    thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+    stop: watch::Sender<bool>,
 }
 
 /// Pauses between attempts.
@@ -41,7 +40,7 @@ impl Bridge {
     /// The system refuses to start a thread.
     pub fn start(settings: Settings) -> io::Result<Self> {
         let status = Arc::<Status>::default();
-        let (stop, stopped) = watch::channel(());
+        let (stop, stopped) = watch::channel(false);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let running = Running {
             settings: Arc::new(settings),
@@ -51,7 +50,7 @@ impl Bridge {
         let name = format!("bridge-{}", running.settings.name.as_str());
         let main = move || runtime.block_on(running.run(stopped));
         let thread = std::thread::Builder::new().name(name).spawn(main)?;
-        Ok(Self { status, thread: Some(thread), stop: Some(stop) })
+        Ok(Self { status, thread: Mutex::new(Some(thread)), stop })
     }
 
     /// State and counters.
@@ -60,9 +59,10 @@ impl Bridge {
     }
 
     /// Ends the bridge in order: both brokers get DISCONNECT, and keep their sessions. Blocks for two seconds at most.
-    pub fn finish(mut self) {
-        self.stop = None;
-        if let Some(thread) = self.thread.take() {
+    pub fn finish(&self) {
+        self.stop.send_replace(true);
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
             // A panic was printed by the thread.
             let _ = thread.join();
         }
@@ -83,9 +83,10 @@ struct Connected {
 }
 
 impl Running {
-    async fn run(self, mut stopped: watch::Receiver<()>) {
+    async fn run(self, mut stopped: watch::Receiver<bool>) {
         let mut backoff = Backoff::new(PAUSES).expect("it has pauses");
-        let mut stopped = std::pin::pin!(async move { while stopped.changed().await.is_ok() {} });
+        // An error says that the bridge was dropped.
+        let mut stopped = std::pin::pin!(async move { drop(stopped.wait_for(|is_stopped| *is_stopped).await) });
         loop {
             let connected = tokio::select! {
                 connected = self.connect() => connected,

@@ -28,3 +28,4 @@ pub use bridge::Bridge;
 pub use rule::{Direction, Rule};
 pub use settings::{Endpoint, Settings};
 pub use status::{Dropped, Side, Status};
+pub use tenbin_client::Transport;

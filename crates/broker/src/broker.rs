@@ -272,6 +272,7 @@ impl BrokerBuilder {
             jobs.spawn(tasks::sys_share::run(Arc::clone(&shared), interval));
         }
         parts.listeners().switch(prepared, &shared);
+        parts.listeners().run_bridges(&parts.configured, &shared);
         operators.begin_to_serve();
         let handle = Handle::new(Arc::new(Embedding(Arc::downgrade(&parts))));
         shared.operations.hooks.tell(Events::STARTED, |hooks| hooks.started(&handle));

@@ -1,4 +1,4 @@
-//! Listeners that the embedding program opens, those of MQTT-SN and HTTP.
+//! Listeners that the embedding program opens, those of MQTT-SN and HTTP, and bridges that it runs.
 //!
 //! ```text
 //!   datagrams ─► OpenGateway ─ stream in memory ─► Entrance ─► a connection of the broker, with its listener's settings
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::config::Listener;
+use crate::config::{Bridge, Listener};
 
 /// Opens the listeners with `transport = "mqtt-sn"` or `"http"` for a broker: see
 /// [`BrokerBuilder::gateways`](crate::BrokerBuilder::gateways).
@@ -29,6 +29,46 @@ pub trait Gateways: fmt::Debug + Send + Sync + 'static {
 
     /// Counters and gauges of all open listeners together.
     fn values(&self) -> Vec<GatewayValue>;
+
+    /// Checks the settings and files of a bridge, without running it.
+    ///
+    /// # Errors
+    /// A line that names the key and its error; or the program runs no bridges.
+    fn check_bridge(&self, bridge: &Bridge) -> Result<(), String> {
+        let _ = bridge;
+        Err("this program runs no bridges".to_owned())
+    }
+
+    /// Runs a bridge, whose local side is a client at `entrance`. It ends when it is dropped.
+    ///
+    /// # Errors
+    /// As of [`Gateways::check_bridge`], or the system refuses what it needs.
+    fn open_bridge(&self, bridge: &Bridge, entrance: Entrance) -> Result<Box<dyn OpenBridge>, String> {
+        let _ = entrance;
+        self.check_bridge(bridge)?;
+        Err("this program runs no bridges".to_owned())
+    }
+}
+
+/// A running bridge of the embedding program.
+pub trait OpenBridge: fmt::Debug + Send + Sync {
+    /// Its state.
+    fn state(&self) -> BridgeState;
+}
+
+/// State of a bridge. Pairs are of the local broker and the remote one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BridgeState {
+    /// Whether there are accepted connections.
+    pub connected: [bool; 2],
+    /// Messages that were passed on, by the side that they come from.
+    pub messages: [u64; 2],
+    /// QoS 1 and 2 messages under way, by the side that they come from.
+    pub in_flight: [u64; 2],
+    /// Messages that were not passed on, by reason.
+    pub dropped: Vec<(&'static str, u64)>,
+    /// Why it is not connected.
+    pub error: Option<String>,
 }
 
 /// A counter or gauge, published at `$SYS/broker/TOPIC`, and in `/metrics` as `tenbin_TOPIC` with `_` for `/`.

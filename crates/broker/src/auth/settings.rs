@@ -15,7 +15,7 @@ use super::realms::{self, KnownRealm, RealmSource};
 use super::source::{Kind, Source};
 use super::{Action, Effect, PasswordFile, PasswordFileError, Principal};
 use crate::Config;
-use crate::config::{AuthSource, Ban, Listener, SourceKind};
+use crate::config::{AuthSource, Ban, Bridge, Listener, SourceKind};
 use crate::values::AclRule;
 
 /// Access settings of the configuration, with the contents of the password files.
@@ -115,6 +115,8 @@ impl Settings {
             let (anonymous, acl) = (listener.anonymous, listener.acl);
             listeners.insert(name, ListenerSettings { anonymous, sources, acl, kept: None });
         }
+        let of_bridges = ListenerSettings { anonymous: true, sources: Vec::new(), acl: false, kept: None };
+        listeners.insert(Bridge::LISTENER.into(), of_bridges);
         let unknown = config.acl.iter().filter_map(|rule| rule.listener.as_deref());
         if let Some(name) = unknown.into_iter().find(|&name| !listeners.contains_key(name)) {
             return Err(AccessError::NoSuchListener(name.to_owned()));

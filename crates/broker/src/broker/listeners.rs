@@ -5,6 +5,7 @@
 //! ```
 
 mod at_gateway;
+mod bridges;
 mod draining;
 
 use std::io;
@@ -15,6 +16,7 @@ use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, JoinSet};
 
 use at_gateway::AtGateway;
+use bridges::RunningBridge;
 
 use super::OpenSockets;
 use super::drain::Drain;
@@ -38,6 +40,8 @@ pub(super) struct Listeners {
     gateways: Option<Arc<dyn Gateways>>,
     /// Runtime of the doors with its thread, from the first listener with one.
     at_doors: Option<(Handle, Running)>,
+    /// Running bridges.
+    bridges: Vec<RunningBridge>,
     drain: Drain,
     /// Listeners that drains have closed.
     drained: Vec<OpenListener>,
@@ -121,6 +125,7 @@ impl Listeners {
         Self {
             gateways,
             open: Vec::new(),
+            bridges: Vec::new(),
             jobs: JoinSet::new(),
             plain,
             at_doors: None,
@@ -153,6 +158,7 @@ impl Listeners {
         if let Some(error) = overlaps.into_iter().next() {
             return Err(PrepareError::Config(error));
         }
+        self.check_bridges(new).map_err(PrepareError::Config)?;
         let at_doors = match self.at_doors {
             Some(_) => None,
             None => doors.start_thread().map_err(PrepareError::Threads)?,
@@ -373,6 +379,7 @@ impl Listeners {
     /// accepts any more.
     pub(super) fn close(&mut self) -> impl Future<Output = ()> + use<> {
         let (mut jobs, open) = (std::mem::take(&mut self.jobs), std::mem::take(&mut self.open));
+        self.bridges.clear();
         (self.drain, self.drained) = (Drain::None, Vec::new());
         async move {
             jobs.shutdown().await;

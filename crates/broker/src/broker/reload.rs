@@ -89,6 +89,7 @@ impl Parts {
             self.shared.routing.router.set_share_rules(config.share_rules());
             self.shared.admission.connection_settings.replace(config, &self.shared.config);
             listeners.switch(prepared, &self.shared);
+            listeners.run_bridges(config, &self.shared);
             // Before the look at each session: health, metrics and status wait for this lock. Reloads keep their order by
             // `in_effect`.
             drop(listeners);

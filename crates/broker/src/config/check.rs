@@ -65,6 +65,7 @@ impl Config {
             ("auth", default.auth.len().to_string(), self.auth.len().to_string()),
             ("ban", default.ban.len().to_string(), self.ban.len().to_string()),
             ("acl", default.acl.len().to_string(), self.acl.len().to_string()),
+            ("bridge", default.bridge.len().to_string(), self.bridge.len().to_string()),
             ("share", default.share.len().to_string(), self.share.len().to_string()),
         ];
         let differs =

@@ -56,6 +56,15 @@ impl ConfigError {
         Self { file: None, line: None, message: format!("listeners: two of them are called {name:?}") }
     }
 
+    pub(super) fn two_bridges(name: &str) -> Self {
+        Self { file: None, line: None, message: format!("bridge: two of them are called {name:?}") }
+    }
+
+    /// What the program that runs the bridge finds wrong.
+    pub(crate) fn in_bridge(name: &str, reason: &str) -> Self {
+        Self { file: None, line: None, message: format!("bridge {name:?}: {reason}") }
+    }
+
     /// An environment variable that stands for a key.
     pub(super) fn in_variable(name: &str, reason: &str) -> Self {
         Self { file: None, line: None, message: format!("environment variable {name}: {}", reason.trim()) }

@@ -4,6 +4,7 @@ mod access;
 mod address;
 mod auth;
 mod ban;
+mod bridge;
 mod check;
 mod cluster;
 mod completeness;
@@ -24,6 +25,7 @@ mod webhook;
 use std::collections::HashSet;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -41,6 +43,7 @@ pub use auth::{
     SourceKind,
 };
 pub use ban::Ban;
+pub use bridge::{Bridge, BridgeDirection, BridgeTls, BridgeTopic, BrokerUrl};
 pub use cluster::{Agreement, Cluster, ClusterNode};
 pub use error::ConfigError;
 pub(crate) use not_taken::{NotTaken, Reloaded};
@@ -120,6 +123,9 @@ pub struct Config {
     /// Services that get events over HTTP.
     #[serde(skip_serializing)]
     pub webhook: Vec<Webhook>,
+    /// Bridges to other brokers.
+    #[serde(skip_serializing)]
+    pub bridge: Vec<Bridge>,
     /// Origin, by which a reload recognises a cut file.
     #[doc(hidden)]
     #[serde(skip)]
@@ -235,6 +241,10 @@ impl Config {
             }
             listener.check()?;
         }
+        let mut names = HashSet::new();
+        if let Some(bridge) = config.bridge.iter().find(|bridge| !names.insert(bridge.name.as_str())) {
+            return Err(ConfigError::two_bridges(bridge.name.as_str()));
+        }
         config.check_sources()?;
         config.check_packet_sizes()?;
         config.check_standing_groups()?;
@@ -252,6 +262,11 @@ impl Config {
     /// An error of `[cluster]` with file, line and key. `message` begins with the key and a colon.
     pub fn error_in_cluster(&self, message: &str) -> ConfigError {
         self.source.placed(ConfigError::in_cluster(message.to_owned()))
+    }
+
+    /// What the program that runs the bridge finds wrong, with the file.
+    pub(crate) fn error_in_bridge(&self, bridge: &Bridge, reason: &str) -> ConfigError {
+        self.source.placed(ConfigError::in_bridge(bridge.name.as_str(), reason))
     }
 
     /// Checks that listeners name existing sources of the authentication chain.
@@ -310,6 +325,16 @@ impl Config {
         anonymous.chain(self.listeners.iter().cloned())
     }
 
+    /// Names of all listeners, and the one at which the broker's bridges are clients.
+    pub(crate) fn listener_names(&self) -> Vec<Arc<str>> {
+        self.all_listeners().map(|listener| listener.name()).chain([Bridge::LISTENER.into()]).collect()
+    }
+
+    /// Bridges that the broker runs itself.
+    pub(crate) fn own_bridges(&self) -> impl Iterator<Item = &Bridge> {
+        self.bridge.iter().filter(|bridge| bridge.local.is_none())
+    }
+
     pub(crate) fn capabilities(&self) -> Capabilities {
         let nonzero16 = |value: u64| NonZeroU16::new(value as u16).unwrap_or(NonZeroU16::MIN);
         Capabilities {
@@ -358,6 +383,7 @@ impl Default for Config {
             admin: Admin::default(),
             cluster: Cluster::default(),
             webhook: Vec::new(),
+            bridge: Vec::new(),
             source: Source::default(),
         }
     }

@@ -35,8 +35,9 @@ impl Config {
     /// Returns the keys that differ in `new` and that a reload changes. Tables are counted: they may hold secrets.
     pub(crate) fn taken(&self, new: &Self) -> Vec<NotTaken> {
         let entries = |config: &Self| {
-            let Self { listeners, auth, ban, acl, share, .. } = config;
-            [listeners.len(), auth.len(), ban.len(), acl.len(), share.len()].map(|count| format!("{count} entries"))
+            let Self { listeners, auth, ban, acl, share, bridge, .. } = config;
+            let counts = [listeners.len(), auth.len(), ban.len(), acl.len(), share.len(), bridge.len()];
+            counts.map(|count| format!("{count} entries"))
         };
         let differs = [
             self.listeners != new.listeners,
@@ -44,8 +45,9 @@ impl Config {
             self.ban != new.ban,
             self.acl != new.acl,
             self.share != new.share,
+            self.bridge != new.bridge,
         ];
-        let names = ["listeners", "auth", "ban", "acl", "share"];
+        let names = ["listeners", "auth", "ban", "acl", "share", "bridge"];
         let tables = names.into_iter().zip(entries(self)).zip(entries(new)).zip(differs);
         let tables = tables.filter(|(_, differs)| *differs).map(|(((key, old), new), _)| (key, old, new));
         let texts = |config: &Self| {
@@ -112,8 +114,8 @@ mod tests {
         ("cluster.agreement", "\"manual\""),
     ];
     /// Top-level keys that a reload takes; other tests show it.
-    const TAKEN: [&str; 9] =
-        ["listen", "load_reports", "listeners", "auth", "ban", "acl", "acl_default", "policy", "share"];
+    const TAKEN: [&str; 10] =
+        ["listen", "load_reports", "listeners", "auth", "ban", "acl", "acl_default", "policy", "share", "bridge"];
 
     /// A legal configuration with another value of one key than the shipped one.
     fn changed(key: &str, shipped: &toml::Value) -> Config {

@@ -39,12 +39,12 @@ fn shipped_examples_are_valid_and_cover_every_key() {
     let text = Config::DEFAULT_TOML.lines().filter_map(example).collect::<Vec<_>>().join("\n");
     let config = Config::parse(&text).unwrap();
     let (logins, rules) = ((&config.auth, &config.ban), (&config.acl, &config.share));
-    let shown = format!("{:?} {logins:?} {rules:?} {:?}", config.listeners, config.webhook);
+    let shown = format!("{:?} {logins:?} {rules:?} {:?} {:?}", config.listeners, config.webhook, config.bridge);
     let keys = shown.split([' ', '{', ',', '(']).filter_map(|word| word.strip_suffix(':'));
     let is_ours =
         |key: &&str| !["effect", "action", "tv_sec", "tv_nsec", "work"].contains(key) && !key.starts_with('"');
     for key in keys.filter(is_ours) {
-        let tables = [format!("[listeners.{key}]"), format!("[[listeners.tls.{key}]]")];
+        let tables = [format!("[listeners.{key}]"), format!("[[listeners.tls.{key}]]"), format!("[[bridge.{key}]]")];
         let is_named = text.lines().any(|line| line.starts_with(key) || tables.iter().any(|table| table == line));
         assert!(is_named, "{key} is missing in default.toml");
     }

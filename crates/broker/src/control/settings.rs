@@ -78,6 +78,8 @@ impl Control {
         view["auth"] = config.auth.iter().map(source).collect();
         let webhook = |webhook: &crate::config::Webhook| json!({ "events": webhook.events, "filter": webhook.filter, "is_signed": webhook.secret_file.is_some() });
         view["webhook"] = config.webhook.iter().map(webhook).collect();
+        let bridge = |bridge: &crate::config::Bridge| json!({ "name": bridge.name.as_str(), "remote": bridge.remote, "local": bridge.local });
+        view["bridge"] = config.bridge.iter().map(bridge).collect();
         view["policy"] = config.policy.name().into();
         view["acl_rules"] = config.acl.len().into();
         view["share_rules"] = config.share.len().into();

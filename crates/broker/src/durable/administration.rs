@@ -241,7 +241,7 @@ impl Orphans {
             Ok(())
         })?;
         settings.recall(&known);
-        let listeners = config.all_listeners().map(|listener| listener.name()).collect();
+        let listeners = config.listener_names();
         Ok(Self { access: Access::new(settings, [0; 32], None, None), listeners })
     }
 

@@ -17,7 +17,7 @@ use crate::values::Principal;
 pub(crate) fn restore(shared: &BrokerState, durable: &Durable) -> Result<(), StoreError> {
     let began = Instant::now();
     let mut restoring = durable.restoring()?;
-    let listeners = shared.config.all_listeners().map(|listener| listener.name()).collect();
+    let listeners = shared.config.listener_names();
     let mut start = Start { shared, listeners, now: restoring.now(), sessions: 0, unknown: 0 };
     let expired = restoring.sessions(|session| start.session(session))?;
     shared.operations.metrics.clients_expired.add(expired as u64);
@@ -158,7 +158,7 @@ pub(super) fn publish(shared: &BrokerState, will: RestoredWill, now: Instant) {
     let commit_point = match shared.sessions.registry.find(&client_id) {
         Some(client) => super::publish_will(shared, &client, will, now),
         None => {
-            let listeners: Vec<_> = shared.config.all_listeners().map(|listener| listener.name()).collect();
+            let listeners = shared.config.listener_names();
             let client: Client = shared.new_client(&shared.admission.access.owner_now(&listeners, owner), 0, now);
             super::publish_will(shared, &client, will, now)
         }

@@ -1,0 +1,66 @@
+//! Bridges that the embedding program runs for the broker.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use super::Listeners;
+use crate::Config;
+use crate::config::{Bridge, ConfigError};
+use crate::gateways::{BridgeState, Entrance, OpenBridge};
+use crate::lifecycle::BrokerState;
+use crate::net::{self, Embedded};
+use crate::values::TransportProtocol;
+
+#[derive(Debug)]
+pub(super) struct RunningBridge {
+    settings: Bridge,
+    open: Box<dyn OpenBridge>,
+}
+
+impl Listeners {
+    /// Checks the bridges of a new configuration that do not run already.
+    ///
+    /// # Errors
+    /// A file cannot be used, or the program runs no bridges.
+    pub(super) fn check_bridges(&self, new: &Config) -> Result<(), ConfigError> {
+        for bridge in new.own_bridges().filter(|bridge| !self.runs(bridge)) {
+            let none = || Err("this program runs no bridges".to_owned());
+            let checked = self.gateways.as_ref().map_or_else(none, |gateways| gateways.check_bridge(bridge));
+            checked.map_err(|reason| new.error_in_bridge(bridge, &reason))?;
+        }
+        Ok(())
+    }
+
+    /// Runs the bridges of a configuration, and ends those that it lacks.
+    pub(in crate::broker) fn run_bridges(&mut self, config: &Config, shared: &Arc<BrokerState>) {
+        self.bridges.retain(|running| config.own_bridges().any(|bridge| *bridge == running.settings));
+        for bridge in config.own_bridges() {
+            if self.runs(bridge) {
+                continue;
+            }
+            let Some(gateways) = &self.gateways else { return };
+            let entrance = Entrance::default();
+            match gateways.open_bridge(bridge, entrance.clone()) {
+                Ok(open) => self.bridges.push(RunningBridge { settings: bridge.clone(), open }),
+                Err(error) => tracing::error!(bridge = bridge.name.as_str(), error, "bridge does not run"),
+            }
+            let (shared, name, main) = (Arc::clone(shared), Arc::from(Bridge::LISTENER), self.plain.clone());
+            entrance.admit(move |stream, _, _| {
+                let stream = Embedded::new(stream, TransportProtocol::Embedded);
+                net::serve_from_gateway(&shared, stream, PEER, None, &name, &main);
+            });
+        }
+    }
+
+    fn runs(&self, bridge: &Bridge) -> bool {
+        self.bridges.iter().any(|running| running.settings == *bridge)
+    }
+
+    /// Bridges with their states, in the order of their start.
+    pub(in crate::broker) fn bridges(&self) -> impl Iterator<Item = (&Bridge, BridgeState)> {
+        self.bridges.iter().map(|running| (&running.settings, running.open.state()))
+    }
+}
+
+/// Address of a bridge at its broker.
+const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);

@@ -1,0 +1,136 @@
+//! Settings of a bridge from its table.
+
+use std::future::ready;
+use std::net::SocketAddr;
+use std::path::Path;
+#[cfg(feature = "tls")]
+use std::sync::Arc;
+
+use tenbin_bridge::{Direction, Endpoint, Rule, Settings, Transport};
+use tenbin_broker::config::{Bridge, BridgeDirection, BridgeTls, BrokerUrl};
+use tenbin_broker::gateways::Entrance;
+use tenbin_codec::{ProtocolVersion, Secret, Text, TopicName};
+
+/// Bytes that a stream in memory holds in each direction.
+const CAPACITY: usize = 64 * 1024;
+/// Address of a bridge at its broker.
+const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+/// Settings of a bridge between two brokers elsewhere.
+///
+/// # Errors
+/// A line that names the key and its error.
+pub(super) fn standalone(bridge: &Bridge, local: &BrokerUrl) -> Result<Settings, String> {
+    let transport = transport(local, &BridgeTls::default()).map_err(|reason| format!("local: {reason}"))?;
+    let credentials = (&bridge.local_user, &bridge.local_password_file);
+    let credentials = login(credentials.0.as_ref(), credentials.1.as_deref());
+    let credentials = credentials.map_err(|reason| format!("local_password_file: {reason}"))?;
+    settings(bridge, local.address(), transport, credentials)
+}
+
+/// Settings of a bridge from the broker in this process.
+///
+/// # Errors
+/// As of [`standalone`].
+pub(crate) fn embedded(bridge: &Bridge, entrance: Entrance) -> Result<Settings, String> {
+    let transport = Transport::tcp().opened_by(move || {
+        let (ours, brokers) = tokio::io::duplex(CAPACITY);
+        entrance.serve(brokers, PEER, None);
+        ready(Ok(ours))
+    });
+    settings(bridge, "in this process".to_owned(), transport, None)
+}
+
+/// Checks the settings and files of a bridge from the broker in this process.
+///
+/// # Errors
+/// As of [`standalone`].
+pub(crate) fn check(bridge: &Bridge) -> Result<(), String> {
+    embedded(bridge, Entrance::default()).map(drop)
+}
+
+fn settings(
+    bridge: &Bridge,
+    local_address: String,
+    local_transport: Transport,
+    local_credentials: Option<(Text, Secret)>,
+) -> Result<Settings, String> {
+    let credentials = login(bridge.user.as_ref(), bridge.password_file.as_deref());
+    let credentials = credentials.map_err(|reason| format!("password_file: {reason}"))?;
+    let client_id = bridge.client_id.clone().unwrap_or_else(|| bridge.name.clone());
+    let local_id = Text::try_from(format!("local.{}", client_id.as_str()));
+    let endpoint = |address, transport, client_id, credentials| Endpoint {
+        address,
+        transport,
+        version: ProtocolVersion::V5,
+        is_marked: bridge.try_private,
+        client_id,
+        credentials,
+        keep_alive: bridge.keep_alive_seconds(),
+    };
+    let remote_transport = transport(&bridge.remote, &bridge.tls)?;
+    let remote = endpoint(bridge.remote.address(), remote_transport, client_id.clone(), credentials);
+    let local_id = local_id.map_err(|error| format!("client_id: {error}"))?;
+    let local = endpoint(local_address, local_transport, local_id, local_credentials);
+    let rules = bridge.topics.iter().map(|topic| {
+        let direction = match topic.direction {
+            BridgeDirection::In => Direction::In,
+            BridgeDirection::Out => Direction::Out,
+            BridgeDirection::Both => Direction::Both,
+        };
+        Rule::new(direction, &topic.filter, &topic.local_prefix, &topic.remote_prefix, topic.qos)
+    });
+    let state_topic = format!("$SYS/broker/connection/{}/state", client_id.as_str());
+    let state_topic = bridge.notifications.then(|| TopicName::try_from(&state_topic[..])).transpose();
+    Ok(Settings {
+        name: bridge.name.clone(),
+        local,
+        remote: Endpoint { version: bridge.mqtt, ..remote },
+        rules: rules.collect::<Result<_, _>>().map_err(|reason| format!("topics: {reason}"))?,
+        receive_maximum: bridge.receive_maximum(),
+        state_topic: state_topic.map_err(|error| format!("client_id: {error}"))?,
+    })
+}
+
+fn login(user: Option<&Text>, password_file: Option<&Path>) -> Result<Option<(Text, Secret)>, String> {
+    let Some(user) = user else {
+        return if password_file.is_some() { Err("needs a user".to_owned()) } else { Ok(None) };
+    };
+    let password = match password_file {
+        None => String::new(),
+        Some(path) => {
+            let text = tenbin_kit::files::read_text(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            text.lines().next().unwrap_or_default().to_owned()
+        }
+    };
+    Ok(Some((user.clone(), Secret::from(password))))
+}
+
+fn transport(url: &BrokerUrl, files: &BridgeTls) -> Result<Transport, String> {
+    let transport = if url.is_tls { tls(url, files)? } else { Transport::tcp() };
+    Ok(match &url.path {
+        Some(path) => transport.websocket(path.clone()),
+        None => transport,
+    })
+}
+
+#[cfg(feature = "tls")]
+fn tls(url: &BrokerUrl, files: &BridgeTls) -> Result<Transport, String> {
+    use tokio_rustls::TlsConnector;
+    use tokio_rustls::rustls::pki_types::ServerName;
+
+    let BridgeTls { ca, certificate, key } = files.clone();
+    let config = tenbin_kit::tls::ClientFiles { ca, certificate, key }.config();
+    let connector = TlsConnector::from(config.map_err(|error| format!("tls.{error}"))?);
+    let name = ServerName::try_from(url.host.clone()).map_err(|_| format!("remote: {:?} is no name", url.host))?;
+    let connector = Arc::new((connector, name));
+    Ok(Transport::tcp().over(move |stream| {
+        let connector = Arc::clone(&connector);
+        async move { connector.0.connect(connector.1.clone(), stream).await }
+    }))
+}
+
+#[cfg(not(feature = "tls"))]
+fn tls(url: &BrokerUrl, _: &BridgeTls) -> Result<Transport, String> {
+    Err(format!("{url} needs a build with the feature `tls`"))
+}
