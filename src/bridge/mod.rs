@@ -42,8 +42,6 @@ pub(crate) enum BridgeError {
     Config(#[from] ConfigError),
     #[error("configuration {}: bridge: no table has the key `local`, so that there is nothing to run here", .0.display())]
     None(PathBuf),
-    #[error("configuration {}: bridge {name:?}: {reason}", .file.display())]
-    Settings { file: PathBuf, name: String, reason: String },
     #[error("{0}")]
     Io(#[from] io::Error),
 }
@@ -56,8 +54,7 @@ pub(crate) fn run(arguments: &BridgeArgs) -> Result<(), BridgeError> {
     for bridge in &config.bridge {
         let Some(local) = &bridge.local else { continue };
         let settings = settings::standalone(bridge, local);
-        let error = |reason| BridgeError::Settings { file: file.clone(), name: bridge.name.to_string(), reason };
-        all.push(settings.map_err(error)?);
+        all.push(settings.map_err(|reason| config.error_in_bridge(bridge, &reason))?);
     }
     if all.is_empty() {
         return Err(BridgeError::None(file.clone()));

@@ -50,4 +50,8 @@ impl OpenBridge for OfBroker {
             error: status.error(),
         }
     }
+
+    fn finish(&self) {
+        self.0.0.finish();
+    }
 }

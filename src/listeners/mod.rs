@@ -51,7 +51,7 @@ impl AllListeners {
         let mut errors: Vec<_> = ours.filter_map(error).collect();
         for bridge in config.bridge.iter().filter(|bridge| bridge.local.is_none()) {
             let reason = self.check_bridge(bridge).err();
-            errors.extend(reason.map(|reason| format!("bridge {:?}: {reason}", bridge.name.as_str())));
+            errors.extend(reason.map(|reason| config.error_in_bridge(bridge, &reason).to_string()));
         }
         errors
     }

@@ -38,8 +38,8 @@ const MOSQUITTO_KEYS: &str = "accept_protocol_versions acl_file address addresse
 #[test]
 fn configurations_for_tenbin_are_valid() {
     let all = blocks("toml").map(|text| Config::parse(text).unwrap_or_else(|error| panic!("{error}:\n{text}")));
-    let listeners: Vec<_> = all.map(|config| config.listeners.len()).collect();
-    assert_eq!(listeners, [2, 2]);
+    let counts: Vec<_> = all.map(|config| (config.listeners.len(), config.bridge.len())).collect();
+    assert_eq!(counts, [(0, 1), (2, 0), (2, 0)]);
 }
 
 #[test]

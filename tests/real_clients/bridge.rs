@@ -8,10 +8,10 @@ use super::{Killed, is_installed};
 use crate::support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, at_qos, retained};
 use tenbin_codec::{Connect, ProtocolVersion, QoS, ReasonCode};
 
-/// Mosquitto.
-pub(super) struct Mosquitto {
+/// Mosquitto, with or without a bridge to the broker.
+pub(crate) struct Mosquitto {
     _process: Killed,
-    pub(super) address: SocketAddr,
+    pub(crate) address: SocketAddr,
     _config: ConfigFile,
 }
 
@@ -22,26 +22,26 @@ impl Mosquitto {
 
     /// Bridged to the broker. `options`: further ones of the bridge.
     fn start(broker: &BrokerProcess, options: &str) -> Self {
-        let remote = broker.address();
-        Self::with(&format!(
-            "connection edge\naddress {remote}\ntopic out/# out 1\ntopic in/# in 1\ntopic both/# both 1\n{options}"
+        Self::start_with(&format!(
+            "connection edge\naddress {}\ntopic out/# out 1\ntopic in/# in 1\ntopic both/# both 1\n{options}",
+            broker.address()
         ))
     }
 
-    /// With these lines in its configuration.
-    pub(super) fn with(lines: &str) -> Self {
+    /// `options`: of the whole file.
+    pub(crate) fn start_with(options: &str) -> Self {
         // Mosquitto takes no port 0.
         let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = free.local_addr().expect("a socket of ours");
         drop(free);
         let port = address.port();
-        let config = ConfigFile::new(&format!("listener {port} 127.0.0.1\nallow_anonymous true\n{lines}"));
+        let config = ConfigFile::new(&format!("listener {port} 127.0.0.1\nallow_anonymous true\n{options}"));
         let mut command = Command::new("mosquitto");
         command.args(["-c", config.path()]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Self { _process: Killed(command.spawn().expect("installed")), address, _config: config }
     }
 
-    pub(super) fn client(&self, client_id: &str) -> RawClient {
+    pub(crate) fn client(&self, client_id: &str) -> RawClient {
         let connect = Connect::new(ProtocolVersion::V5, crate::support::text(client_id));
         let until = Instant::now() + PATIENCE;
         loop {

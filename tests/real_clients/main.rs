@@ -9,6 +9,7 @@
 mod support;
 
 mod bridge;
+mod bridge_remote;
 mod mosquitto;
 mod programs;
 mod stock_workers;

@@ -171,7 +171,7 @@ fn workers_are_silent_at_another_broker() {
         return;
     }
     for language in ALL {
-        let mosquitto = Mosquitto::with("");
+        let mosquitto = Mosquitto::start_with("");
         let mut publisher = mosquitto.client("publisher");
         let mut witness = mosquitto.client("witness");
         // `#` leaves `$load` out.

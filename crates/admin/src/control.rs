@@ -7,10 +7,10 @@ use serde_json::Value;
 use crate::exposition::Exposition;
 use crate::trace::{TraceFeed, TraceQuery};
 use crate::views::{
-    BanView, ClientDetailView, ClientQuery, ClientView, ConfigCheckView, DeadLetterView, DrainRequest, DrainView,
-    FindingView, KickQuery, KickedView, LettersQuery, LogRequest, MemberDrainView, Page, PageQuery, PublishRequest,
-    PublishedView, ReceiverView, ReloadView, RemovedView, ReplayedView, RetainedQuery, RetainedView, Sample, ScaleView,
-    StatusView, SubscriptionView, TopicQuery,
+    BanView, BridgeView, ClientDetailView, ClientQuery, ClientView, ConfigCheckView, DeadLetterView, DrainRequest,
+    DrainView, FindingView, KickQuery, KickedView, LettersQuery, LogRequest, MemberDrainView, Page, PageQuery,
+    PublishRequest, PublishedView, ReceiverView, ReloadView, RemovedView, ReplayedView, RetainedQuery, RetainedView,
+    Sample, ScaleView, StatusView, SubscriptionView, TopicQuery,
 };
 
 /// Result of a request.
@@ -184,6 +184,9 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// # Errors
     /// The query is illegal, or too many traces run.
     fn trace(&self, query: TraceQuery) -> BoxFuture<'_, Answer<TraceFeed>>;
+
+    /// Bridges that the broker runs.
+    fn bridges(&self) -> Vec<BridgeView>;
 
     /// Lists the bans of the configuration and the bans made here.
     fn bans(&self) -> Vec<BanView>;

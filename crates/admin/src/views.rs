@@ -1,7 +1,7 @@
 //! Bodies of answers and requests.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// One page of a list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -425,6 +425,34 @@ pub struct DrainView {
     pub connections: usize,
     /// Time in which they end.
     pub seconds: u32,
+}
+
+/// A bridge to another broker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct BridgeView {
+    /// Its name.
+    pub name: String,
+    /// The other broker.
+    pub remote: String,
+    /// Whether it is connected to both brokers.
+    pub connected: bool,
+    /// Why not.
+    pub error: Option<String>,
+    /// Messages to the remote broker.
+    pub out: BridgeWayView,
+    /// Messages from the remote broker.
+    pub r#in: BridgeWayView,
+    /// Messages that were not passed on, by reason.
+    pub dropped: Map<String, Value>,
+}
+
+/// One direction of a bridge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct BridgeWayView {
+    /// Messages that were passed on.
+    pub messages: u64,
+    /// QoS 1 and 2 messages under way.
+    pub in_flight: u64,
 }
 
 /// A ban.

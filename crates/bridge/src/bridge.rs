@@ -96,8 +96,6 @@ impl Running {
                 Err(failure) => failure,
                 Ok(mut connected) => {
                     let since = Instant::now();
-                    self.status.set_error(None);
-                    tracing::info!(bridge = self.name(), remote = self.settings.remote.address, "bridge connected");
                     let failure = tokio::select! {
                         failure = self.relay(&mut connected) => Some(failure),
                         () = &mut stopped => None,
@@ -166,9 +164,7 @@ impl Running {
             }
         };
         let agreed = [local_agreed, Agreed::new(remote.version, &connack)];
-        let mut relay = Relay::new(Arc::clone(&self.settings), Arc::clone(&self.status), agreed);
-        relay.tell_state(true);
-        Side::BOTH.iter().for_each(|&side| self.status.set_connected(side, true));
+        let relay = Relay::new(Arc::clone(&self.settings), Arc::clone(&self.status), agreed);
         Ok(Connected { links: [local_link, remote_link], relay })
     }
 
@@ -181,6 +177,7 @@ impl Running {
         pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // Packets that came with CONNACK.
         let mut received = [true, true];
+        let mut is_told = false;
         loop {
             for (side, link, at) in [
                 (Side::Local, &mut *local, &at_local as &dyn Fn(FailureKind) -> Failure),
@@ -191,6 +188,10 @@ impl Running {
                 {
                     return at(kind);
                 }
+            }
+            if !is_told && relay.is_subscribed() {
+                is_told = true;
+                self.begins(relay);
             }
             let is_read = Side::BOTH.map(|side| relay.is_read(side));
             let [to_local, to_remote] = relay.halves.each_mut().map(|half| &mut half.out);
@@ -222,6 +223,14 @@ impl Running {
             // Messages that waited may be read again.
             Side::BOTH.iter().for_each(|&side| received[side as usize] |= !is_read[side as usize]);
         }
+    }
+
+    /// Tells that both brokers have accepted the connections, and answered the subscriptions.
+    fn begins(&self, relay: &mut Relay) {
+        relay.tell_state(true);
+        Side::BOTH.iter().for_each(|&side| self.status.set_connected(side, true));
+        self.status.set_error(None);
+        tracing::info!(bridge = self.name(), remote = self.settings.remote.address, "bridge connected");
     }
 
     /// Ends the connections that are left. After a failure the remote broker publishes the Will.

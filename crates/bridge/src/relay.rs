@@ -130,6 +130,11 @@ impl Relay {
         &mut self.halves[side as usize]
     }
 
+    /// Whether both brokers have answered all subscriptions.
+    pub(crate) fn is_subscribed(&self) -> bool {
+        self.halves.iter().all(|half| half.requests.is_empty())
+    }
+
     /// Whether this side is read.
     ///
     /// Receive Maximum bounds the messages of a 5.0 broker. An older one is not read while too many of its messages wait.

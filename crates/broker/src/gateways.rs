@@ -54,6 +54,9 @@ pub trait Gateways: fmt::Debug + Send + Sync + 'static {
 pub trait OpenBridge: fmt::Debug + Send + Sync {
     /// Its state.
     fn state(&self) -> BridgeState;
+
+    /// Ends it in order, so that another one may take its place. Blocks for two seconds at most.
+    fn finish(&self);
 }
 
 /// State of a bridge. Pairs are of the local broker and the remote one.

@@ -15,10 +15,10 @@ const fn floors(source: &'static str, modules: &'static str) -> Floors {
 }
 
 /// All crates.
-pub(crate) const FLOORS: [Floors; 23] = [
+pub(crate) const FLOORS: [Floors; 24] = [
     floors(
         "src",
-        "listeners logging service_manager admin explain cluster broker gateway mqtt passwd sessions store sn",
+        "logging service_manager bridge listeners admin explain cluster broker gateway mqtt passwd sessions store sn",
     ),
     floors(
         "crates/admin/src",
@@ -43,6 +43,7 @@ pub(crate) const FLOORS: [Floors; 23] = [
             ("shadow", "group", "a test"),
         ],
     },
+    floors("crates/bridge/src", "status rule settings error flow relay link bridge"),
     floors(
         BROKER,
         "values slices descriptors lease metrics trace config gateways hooks admission log_limiter connection_settings memory auth \

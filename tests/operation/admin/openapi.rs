@@ -52,6 +52,7 @@ fn requests() -> Vec<Request> {
         post("/api/v1/config/reload", "/api/v1/config/reload", "", 200),
         post("/api/v1/log", "/api/v1/log", r#"{"level": "info"}"#, 204),
         post("/api/v1/log", "/api/v1/log", r#"{"level": "loud"}"#, 400),
+        get("/api/v1/bridges", "/api/v1/bridges"),
         get("/api/v1/bans", "/api/v1/bans"),
         post("/api/v1/bans", "/api/v1/bans", r#"{"client": "worm", "until": 4000000000}"#, 201),
         post("/api/v1/bans", "/api/v1/bans", "{}", 400),

@@ -38,6 +38,7 @@ pub(crate) fn router(site: Site, events: Arc<Events>, guard: Arc<Guard>) -> Rout
         .route("/config/reload", post(settings::reload))
         .route("/log", post(settings::set_log_level))
         .route("/drain", post(settings::drain).delete(settings::end_drain))
+        .route("/bridges", get(settings::bridges))
         .route("/bans", get(settings::bans).post(settings::add_ban))
         .route("/bans/{number}", delete(settings::remove_ban))
         .route("/clients", get(clients::list))

@@ -11,7 +11,8 @@ use super::extract::{Json, Named, Reply, body};
 use crate::control::Plane;
 use crate::problem::Problem;
 use crate::{
-    BanView, ConfigCheckView, ControlPlane, DrainRequest, DrainView, LogRequest, Page, ReloadView, StatusView,
+    BanView, BridgeView, ConfigCheckView, ControlPlane, DrainRequest, DrainView, LogRequest, Page, ReloadView,
+    StatusView,
 };
 
 pub(super) async fn status(Extension(plane): Extension<Plane>) -> Json<StatusView> {
@@ -49,6 +50,10 @@ pub(super) async fn drain(Extension(plane): Extension<Plane>, Json(request): Jso
 pub(super) async fn end_drain(Extension(plane): Extension<Plane>) -> Result<StatusCode, Problem> {
     blocking(plane, ControlPlane::end_drain).await??;
     Ok(StatusCode::NO_CONTENT)
+}
+
+pub(super) async fn bridges(Extension(plane): Extension<Plane>) -> Json<Page<BridgeView>> {
+    Json(Page { items: plane.bridges(), cursor: None })
 }
 
 pub(super) async fn bans(Extension(plane): Extension<Plane>) -> Json<Page<BanView>> {

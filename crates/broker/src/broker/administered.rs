@@ -8,8 +8,9 @@ use tenbin_admin::{ListenerView, Server};
 
 use super::{Broker, BrokerBuilder, ConfigCheck, Parts, StartError};
 use crate::Config;
-use crate::config::{Listener, NotTaken, Reloaded};
+use crate::config::{Bridge, Listener, NotTaken, Reloaded};
 use crate::control::{self, Administration, Control, Difference, NodeAdmin, Reach, ReadConfig, SendAway};
+use crate::gateways::BridgeState;
 use crate::net::{AdminTls, TlsError};
 use crate::values::DrainRefused;
 
@@ -238,6 +239,14 @@ impl Reach for Above {
         ends
     }
 
+    fn bridges(&self) -> Vec<(String, String, BridgeState)> {
+        let Some(parts) = self.0.upgrade() else { return Vec::new() };
+        let listeners = parts.listeners();
+        let state =
+            |(bridge, state): (&Bridge, BridgeState)| (bridge.name.to_string(), bridge.remote.to_string(), state);
+        listeners.bridges().map(state).collect()
+    }
+
     fn has_reload_failed(&self) -> bool {
         self.0.upgrade().is_some_and(|parts| parts.is_reload_failed.load(Ordering::Relaxed))
     }
@@ -261,6 +270,10 @@ impl Reach for Above {
                 errors.extend(ours.filter_map(|listener| {
                     let reason = gateways.check(listener).err()?;
                     Some(format!("listener {}: {reason}", listener.name()))
+                }));
+                errors.extend(config.own_bridges().filter_map(|bridge| {
+                    let reason = gateways.check_bridge(bridge).err()?;
+                    Some(config.error_in_bridge(bridge, &reason).to_string())
                 }));
             }
         }

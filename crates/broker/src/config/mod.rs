@@ -265,7 +265,7 @@ impl Config {
     }
 
     /// What the program that runs the bridge finds wrong, with the file.
-    pub(crate) fn error_in_bridge(&self, bridge: &Bridge, reason: &str) -> ConfigError {
+    pub fn error_in_bridge(&self, bridge: &Bridge, reason: &str) -> ConfigError {
         self.source.placed(ConfigError::in_bridge(bridge.name.as_str(), reason))
     }
 

@@ -44,6 +44,7 @@ impl Control {
             let labels = [("listener", &*listener), ("name", &*name)];
             into.add("tenbin_tls_certificate_not_after_seconds", Kind::Gauge, help, &labels, end as f64);
         }
+        self.write_bridges(into);
         for (action, listener, count) in operations.denials.all() {
             let help = "Actions of clients that the rules denied, by listener.";
             let labels = [("action", action.name()), ("listener", &*listener)];
@@ -113,6 +114,28 @@ impl Control {
             let labels = [("source", source), ("result", result)];
             into.add_histogram("tenbin_auth_seconds", help, &labels, logins.counts(), logins.sum());
         });
+    }
+
+    fn write_bridges(&self, into: &mut Exposition) {
+        for (name, _, state) in self.reach.bridges() {
+            let name = ("bridge", name.as_str());
+            let sides = [("local", "out"), ("remote", "in")];
+            for (at, (side, direction)) in sides.into_iter().enumerate() {
+                let help = "Whether the bridge is connected to the broker of this side.";
+                let connected = f64::from(u8::from(state.connected[at]));
+                into.add("tenbin_bridge_connected", Kind::Gauge, help, &[name, ("side", side)], connected);
+                let labels = [name, ("direction", direction)];
+                let help = "Messages that bridges have passed on.";
+                into.add("tenbin_bridge_messages_total", Kind::Counter, help, &labels, state.messages[at] as f64);
+                let help = "QoS 1 and 2 messages under way in bridges.";
+                into.add("tenbin_bridge_in_flight", Kind::Gauge, help, &labels, state.in_flight[at] as f64);
+            }
+            for (reason, count) in state.dropped {
+                let help = "Messages that bridges have not passed on.";
+                let labels = [name, ("reason", reason)];
+                into.add("tenbin_bridge_dropped_total", Kind::Counter, help, &labels, count as f64);
+            }
+        }
     }
 
     /// Writes the metrics of share groups, and the sum of those without series.

@@ -43,9 +43,9 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::Value;
 use tenbin_admin::client::{TOKEN_FILE, URL_FILE};
 use tenbin_admin::{
-    Answer, BanView, BoxFuture, BrokerSlot, Check, ClientDetailView, ClientQuery, ClientView, ConfigCheckView,
-    ControlError, ControlPlane, DeadLetterView, DrainRequest, DrainView, Exposition, FindingView, KickQuery,
-    KickedView, LettersQuery, Listener, ListenerView, LogRequest, MemberDrainView, Node, Page, PageQuery,
+    Answer, BanView, BoxFuture, BridgeView, BrokerSlot, Check, ClientDetailView, ClientQuery, ClientView,
+    ConfigCheckView, ControlError, ControlPlane, DeadLetterView, DrainRequest, DrainView, Exposition, FindingView,
+    KickQuery, KickedView, LettersQuery, Listener, ListenerView, LogRequest, MemberDrainView, Node, Page, PageQuery,
     PublishRequest, PublishedView, ReceiverView, ReloadView, RemovedView, ReplayedView, RetainedQuery, RetainedView,
     Sample, ScaleView, Server, ServerTls, Settings, StatusView, SubscriptionView, TokenFiles, Tokens, TopicQuery,
     TraceFeed, TraceQuery,
@@ -55,6 +55,7 @@ use tracing::Level;
 
 use crate::Config;
 use crate::config::{Admin as AdminSettings, ConfigError, ListenAddress};
+use crate::gateways::BridgeState;
 use crate::lifecycle::BrokerState;
 use crate::net::{AdminTls, TlsError};
 use crate::values::DrainRefused;
@@ -146,6 +147,9 @@ pub(crate) trait Reach: Send + Sync {
 
     /// Listener, name and end of each certificate of the broker, in seconds since 1970.
     fn certificate_ends(&self) -> Vec<(Arc<str>, Box<str>, i64)>;
+
+    /// Name, URL of the other broker, and state of each running bridge.
+    fn bridges(&self) -> Vec<(String, String, BridgeState)>;
 
     /// Whether the last reload failed.
     fn has_reload_failed(&self) -> bool;
@@ -334,6 +338,10 @@ impl ControlPlane for Control {
 
     fn trace(&self, query: TraceQuery) -> BoxFuture<'_, Answer<TraceFeed>> {
         Box::pin(self.begin_trace(query))
+    }
+
+    fn bridges(&self) -> Vec<BridgeView> {
+        self.reach.bridges().into_iter().map(settings::bridge_view).collect()
     }
 
     fn bans(&self) -> Vec<BanView> {

@@ -5,12 +5,14 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use tenbin_admin::{
-    Answer, ConfigCheckView, ControlError, DifferenceView, LogRequest, ReloadView, StatusView, StoreView,
+    Answer, BridgeView, BridgeWayView, ConfigCheckView, ControlError, DifferenceView, LogRequest, ReloadView,
+    StatusView, StoreView,
 };
 
 use super::Control;
 use crate::config::SourceKind;
 use crate::durable::Durable;
+use crate::gateways::BridgeState;
 use crate::lifecycle::BrokerState;
 
 impl Control {
@@ -139,5 +141,19 @@ pub(super) fn store_view(durable: &Durable) -> StoreView {
         free_bytes: durable.free_bytes(),
         commits: log.commits,
         commit_ms: (mean * 1e3).round() / 1e3,
+    }
+}
+
+/// A running bridge, by name, URL of the other broker, and state.
+pub(super) fn bridge_view((name, remote, state): (String, String, BridgeState)) -> BridgeView {
+    let way = |at: usize| BridgeWayView { messages: state.messages[at], in_flight: state.in_flight[at] };
+    BridgeView {
+        name,
+        remote,
+        connected: state.connected == [true, true],
+        out: way(0),
+        r#in: way(1),
+        dropped: state.dropped.iter().map(|&(reason, count)| (reason.to_owned(), count.into())).collect(),
+        error: state.error,
     }
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use super::Listeners;
 use crate::Config;
 use crate::config::{Bridge, ConfigError};
-use crate::gateways::{BridgeState, Entrance, OpenBridge};
+#[cfg(feature = "admin")]
+use crate::gateways::BridgeState;
+use crate::gateways::{Entrance, OpenBridge};
 use crate::lifecycle::BrokerState;
 use crate::net::{self, Embedded};
 use crate::values::TransportProtocol;
@@ -33,7 +35,8 @@ impl Listeners {
 
     /// Runs the bridges of a configuration, and ends those that it lacks.
     pub(in crate::broker) fn run_bridges(&mut self, config: &Config, shared: &Arc<BrokerState>) {
-        self.bridges.retain(|running| config.own_bridges().any(|bridge| *bridge == running.settings));
+        let is_left_out = |running: &mut RunningBridge| !config.own_bridges().any(|bridge| *bridge == running.settings);
+        self.bridges.extract_if(.., is_left_out).for_each(|running| running.open.finish());
         for bridge in config.own_bridges() {
             if self.runs(bridge) {
                 continue;
@@ -57,6 +60,7 @@ impl Listeners {
     }
 
     /// Bridges with their states, in the order of their start.
+    #[cfg(feature = "admin")]
     pub(in crate::broker) fn bridges(&self) -> impl Iterator<Item = (&Bridge, BridgeState)> {
         self.bridges.iter().map(|running| (&running.settings, running.open.state()))
     }

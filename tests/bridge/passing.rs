@@ -1,0 +1,125 @@
+//! What passes a bridge, and how it goes on after an end.
+
+use tenbin_codec::{MessageProperties, Publish, QoS, UserProperty};
+
+use crate::bridge_process::{BridgeProcess, table, topics, wait_for_subscription};
+use crate::support::{BrokerProcess, ConfigFile, DataDirectory, PATIENCE, RawClient, at_qos, lasting, retained, text};
+
+/// A broker that runs this bridge.
+fn bridged(config: &ConfigFile) -> BrokerProcess {
+    BrokerProcess::start(&["--config", config.path()])
+}
+
+fn names(publish: &Publish) -> Vec<&str> {
+    let properties = publish.properties.iter().flat_map(|properties| &properties.user_properties);
+    properties.filter(|property| property.name.as_str() == "tenbin-bridge").map(|found| found.value.as_str()).collect()
+}
+
+#[test]
+fn message_passes_with_its_properties_under_its_new_topic() {
+    let hub = BrokerProcess::start(&[]);
+    let prefixes = "local_prefix = \"machines/\"\nremote_prefix = \"plant1/machines/\"\n";
+    let config = ConfigFile::new(&(table("plant1", hub.address(), "") + &topics("both", "#") + prefixes));
+    let plant = bridged(&config);
+    wait_for_subscription(&plant, "machines/probe");
+    wait_for_subscription(&hub, "plant1/machines/probe");
+    let properties = MessageProperties {
+        payload_format_indicator: Some(true),
+        message_expiry_interval: Some(3600),
+        content_type: Some(text("text/plain")),
+        response_topic: Some(text("machines/answer")),
+        correlation_data: Some((&b"\x00\x01"[..]).into()),
+        user_properties: vec![UserProperty::new(text("line"), text("7"))],
+    };
+    let sent = Publish { properties: properties.clone().boxed(), ..retained("machines/1", "hot") };
+    plant.v5("sensor").publish_with(sent);
+
+    let mut reader = hub.v5("reader");
+    reader.subscribe("plant1/machines/1", QoS::AtLeastOnce);
+    let got = reader.receive_message();
+    assert_eq!((got.topic.as_bytes(), &got.payload[..], got.retain), (&b"plant1/machines/1"[..], &b"hot"[..], true));
+    assert_eq!(names(&got), ["plant1"]);
+    let mut passed = *got.properties.expect("it has properties");
+    let left = passed.message_expiry_interval.replace(3600);
+    assert!(left.is_some_and(|seconds| (3500..=3600).contains(&seconds)), "{left:?}");
+    assert_eq!(passed.user_properties.pop(), Some(UserProperty::new(text("tenbin-bridge"), text("plant1"))));
+    assert_eq!(passed, properties);
+
+    let mut machine = plant.v5("machine");
+    machine.subscribe("machines/set", QoS::ExactlyOnce);
+    for qos in crate::support::QOS_ALL {
+        hub.v5("operator").publish("plant1/machines/set", &qos.to_string(), qos);
+        let got = machine.receive_message();
+        assert_eq!((got.payload, got.qos), (qos.to_string().into(), qos));
+    }
+}
+
+#[test]
+fn retained_messages_from_before_the_bridge_pass_once() {
+    let (hub, directory) = (BrokerProcess::start(&[]), DataDirectory::new());
+    let mut sink = hub.v5("sink");
+    sink.subscribe("#", QoS::AtLeastOnce);
+    let plant = directory.start();
+    plant.v5("sensor").publish_with(retained("state", "kept"));
+    let local = format!("local = \"mqtt://{}\"", plant.address());
+    let config = ConfigFile::new(&(table("b", hub.address(), &local) + &topics("out", "#")));
+    for number in 0..3 {
+        let bridge = BridgeProcess::start(&config);
+        bridge.log().wait_for(&["bridge connected"], PATIENCE);
+        if number == 0 {
+            assert_eq!(sink.receive_message().payload, "kept");
+        }
+        wait_for_subscription(&plant, "probe");
+        plant.v5("sensor").publish("live", &number.to_string(), QoS::AtLeastOnce);
+        let next = std::iter::repeat_with(|| sink.receive_message()).find(|found| found.payload != "probe");
+        assert_eq!(next.map(|found| found.payload), Some(number.to_string().into()), "nothing comes again");
+        bridge.end();
+    }
+}
+
+#[test]
+fn messages_wait_at_their_broker_while_the_other_one_is_away() {
+    let directories = [DataDirectory::new(), DataDirectory::new()];
+    let hub = directories[1].start();
+    let address = hub.address().to_string();
+    let config = ConfigFile::new(&(table("b", hub.address(), "receive_maximum = 10") + &topics("out", "#")));
+    let plant = directories[0].start_with(&["--config", config.path()]);
+    wait_for_subscription(&plant, "probe");
+    let (mut sink, _) = RawClient::connect(hub.address(), lasting(tenbin_codec::ProtocolVersion::V5, "sink"));
+    sink.subscribe("jobs", QoS::ExactlyOnce);
+    drop(hub);
+    let mut sensor = plant.v5("sensor");
+    for number in 0..100 {
+        sensor.publish("jobs", &number.to_string(), QoS::ExactlyOnce);
+    }
+    let hub = BrokerProcess::start_exactly(&["--listen", &address, "--data", directories[1].path_text()]);
+    let (mut sink, _) = RawClient::connect(hub.address(), lasting(tenbin_codec::ProtocolVersion::V5, "sink"));
+    for number in 0..100 {
+        assert_eq!(sink.receive_message().payload, number.to_string());
+    }
+}
+
+#[test]
+fn ring_of_three_ends_each_message() {
+    let brokers = [(); 3].map(|()| BrokerProcess::start(&[]));
+    let bridges: Vec<_> = (0..3)
+        .map(|at| {
+            let (local, remote) = (brokers[at].address(), brokers[(at + 1) % 3].address());
+            let local = format!("local = \"mqtt://{local}\"");
+            let config = ConfigFile::new(&(table(&format!("ring{at}"), remote, &local) + &topics("both", "ring/#")));
+            (BridgeProcess::start(&config), config)
+        })
+        .collect();
+    bridges.iter().for_each(|(bridge, _)| drop(bridge.log().wait_for(&["bridge connected"], PATIENCE)));
+    let mut clients: Vec<_> = brokers.iter().map(|broker| broker.v5("client")).collect();
+    clients.iter_mut().for_each(|client| client.subscribe("ring/#", QoS::AtLeastOnce));
+    for payload in ["first", "second", "third"] {
+        clients[0].publish_with(at_qos("ring/a", payload, QoS::AtLeastOnce));
+        // It goes round both ways: the other brokers have it twice, and its own one has both copies again.
+        for (client, copies) in clients.iter_mut().zip([3, 2, 2]) {
+            (0..copies).for_each(|_| assert_eq!(client.receive_message().payload, payload));
+        }
+    }
+    clients.iter_mut().for_each(RawClient::settle);
+    clients.iter_mut().for_each(RawClient::expect_nothing_waiting);
+}

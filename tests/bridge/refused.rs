@@ -1,0 +1,40 @@
+//! Wrong configurations, which are named.
+
+use crate::bridge_process::{BridgeProcess, table, topics};
+use crate::support::{BrokerProcess, ConfigFile};
+
+#[test]
+fn wrong_configuration_is_named_with_file_and_line() {
+    let remote = ([127, 0, 0, 1], 1).into();
+    let local = "local = \"mqtt://127.0.0.1:1\"";
+    let both = topics("both", "#");
+    let missing = "user = \"u\"\npassword_file = \"/missing/password\"";
+    for (text, words) in [
+        (table("b", remote, local) + "retries = 1\n" + &both, ["line 5: unknown field `retries`", "remote"]),
+        (table("b", remote, local) + &both + "qos = 3\n", ["line 8: qos", "0 to 2"]),
+        (table("b", remote, local) + &topics("up", "#"), ["line 6", "direction"]),
+        (table("b", remote, "") + &both, ["no table has the key `local`", "bridge"]),
+        (
+            table("b", remote, &format!("{local}\n{missing}")) + &both,
+            ["bridge \"b\": password_file", "/missing/password"],
+        ),
+    ] {
+        let config = ConfigFile::new(&text);
+        let said = BridgeProcess::refusal(&config);
+        assert!(said.contains(config.path()) && words.iter().all(|word| said.contains(word)), "{text}: {said}");
+    }
+}
+
+#[test]
+fn broker_refuses_a_wrong_bridge_of_its_own() {
+    let remote = ([127, 0, 0, 1], 1).into();
+    for (keys, word) in [
+        ("client_id = \"\"", "line 4: client_id"),
+        ("user = \"u\"\npassword_file = \"/missing/password\"", "bridge \"b\": password_file: /missing/password"),
+    ] {
+        let config = ConfigFile::new(&(table("b", remote, keys) + &topics("in", "#")));
+        let (status, said) = BrokerProcess::fail_to_start(&["--listen", "127.0.0.1:0", "--config", config.path()]);
+        let said = said.join("\n");
+        assert!(!status.success() && said.contains(config.path()) && said.contains(word), "{keys}: {said}");
+    }
+}
