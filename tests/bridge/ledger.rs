@@ -25,7 +25,7 @@ const KILLS: u64 = 8;
 const BETWEEN: std::ops::Range<u64> = 5..60;
 
 #[test]
-fn no_message_is_lost_or_doubled_when_broker_bridge_or_broker_is_killed() {
+fn no_message_is_lost_or_doubled_by_kills_of_all_three() {
     let seed = crate::support::seed(SEED);
     let kills = std::env::var("TENBIN_BRIDGE_KILLS").map_or(KILLS, |kills| kills.parse().expect("a number"));
     // Past the test harness, which would capture the line.

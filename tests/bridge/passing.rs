@@ -100,6 +100,39 @@ fn messages_wait_at_their_broker_while_the_other_one_is_away() {
 }
 
 #[test]
+fn reload_begins_changes_and_ends_bridges() {
+    let hub = BrokerProcess::start(&[]);
+    let config = ConfigFile::new("");
+    let plant = bridged(&config);
+    let bridge = |prefix: &str| {
+        table("b", hub.address(), "") + &topics("out", "a") + &format!("remote_prefix = \"{prefix}/\"\n")
+    };
+    let mut sink = hub.v5("sink");
+    sink.subscribe("#", QoS::AtLeastOnce);
+    for (number, prefix) in ["one", "two"].into_iter().enumerate() {
+        std::fs::write(config.path(), bridge(prefix)).expect("our own file");
+        plant.signal("HUP");
+        plant.log().count("bridge connected", number + 1, PATIENCE);
+        plant.v5("sensor").publish("a", prefix, QoS::AtLeastOnce);
+        let got = sink.receive_message();
+        assert_eq!((got.topic.text().as_str(), got.payload), (&format!("{prefix}/a")[..], prefix.into()));
+    }
+    // A wrong one changes nothing.
+    std::fs::write(config.path(), bridge("three") + "qos = 3\n").expect("our own file");
+    plant.signal("HUP");
+    plant.log().wait_for(&["reload failed", "qos"], PATIENCE);
+    plant.v5("sensor").publish("a", "still", QoS::AtLeastOnce);
+    assert_eq!(sink.receive_message().topic.as_bytes(), b"two/a");
+
+    std::fs::write(config.path(), ConfigFile::DEFAULTS).expect("our own file");
+    plant.signal("HUP");
+    assert_eq!(plant.log().count("reloaded", 3, PATIENCE), 3);
+    plant.v5("sensor").publish("a", "nowhere", QoS::AtLeastOnce);
+    hub.v5("last").publish("b", "last", QoS::AtLeastOnce);
+    assert_eq!(sink.receive_message().payload, "last");
+}
+
+#[test]
 fn ring_of_three_ends_each_message() {
     let brokers = [(); 3].map(|()| BrokerProcess::start(&[]));
     let bridges: Vec<_> = (0..3)

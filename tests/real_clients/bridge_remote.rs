@@ -69,11 +69,11 @@ fn passes_messages_both_ways(version: &str) {
 }
 
 #[test]
-fn bridge_of_mqtt_5_passes_messages_both_ways_with_mosquitto() {
+fn mosquitto_takes_a_bridge_of_mqtt_5() {
     passes_messages_both_ways("5.0");
 }
 
 #[test]
-fn bridge_of_mqtt_3_1_1_passes_messages_both_ways_with_mosquitto() {
+fn mosquitto_takes_a_bridge_of_mqtt_3_1_1() {
     passes_messages_both_ways("3.1.1");
 }

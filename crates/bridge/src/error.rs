@@ -31,8 +31,6 @@ pub(crate) enum FailureKind {
     Unexpected(PacketType),
     #[error("it ended the connection: {reason}{}", in_brackets(.detail))]
     Disconnected { reason: ReasonCode, detail: Option<String> },
-    #[error("it has no room for a message: {0}")]
-    NoRoom(ReasonCode),
 }
 
 impl FailureKind {

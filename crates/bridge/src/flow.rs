@@ -57,8 +57,8 @@ impl Flow {
 
     /// Whether the destination may hold the identifier of this message for an earlier one.
     ///
-    /// A source sends a message without DUP only if it has never sent it under this identifier. So whatever the destination
-    /// still holds is the message of a session that the source has lost.
+    /// A source sends a message without DUP only if it has never sent it under this identifier. So a message that the
+    /// destination still holds is of a session that the source has lost.
     pub(crate) fn may_be_stale(&self, publish: &Publish) -> bool {
         let is_unsure = |id| !self.clean.contains(&id) && !self.open.contains_key(&id);
         publish.qos == QoS::ExactlyOnce && !publish.dup && publish.packet_id.is_some_and(is_unsure)

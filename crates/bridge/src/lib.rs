@@ -12,7 +12,7 @@
 //! ```
 //!
 //! If one of the two connections ends, the bridge ends the other one too. Both brokers then resume their sessions on new
-//! connections, and send again what was not acknowledged.
+//! connections, and send unacknowledged messages again.
 #![forbid(unsafe_code)]
 
 mod bridge;

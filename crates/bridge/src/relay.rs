@@ -42,7 +42,7 @@ pub(crate) struct Half {
     awaits_ping: bool,
 }
 
-/// What a broker has agreed to.
+/// Limits of a connection, as its broker has agreed to them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Agreed {
     version: ProtocolVersion,
@@ -297,9 +297,6 @@ impl Relay {
         let Some(open) = self.half(from).flow.get(id) else { return Ok(()) };
         if first_answer(open.qos) != kind {
             return Err(FailureKind::Unexpected(kind));
-        }
-        if reason == ReasonCode::QuotaExceeded {
-            return Err(FailureKind::NoRoom(reason)); // The source sends it again, after a pause.
         }
         if reason.is_error() && self.status.count_dropped(Dropped::Refused) {
             let (bridge, by) = (self.settings.name.as_str(), by.name());

@@ -127,11 +127,11 @@ fn requests() -> Vec<Request> {
 
 #[test]
 fn every_route_answers_as_openapi_describes() {
-    let file = ConfigFile::new(
-        "[explain]\npause_ms = 0\n\
-         [[share]]\ngroup = \"billing\"\non_reject = \"dead_letter\"\ndead_letter = \"dead/%t\"\n\
-         [[share]]\ngroup = \"dead\"\nfilter = \"dead/#\"\nkeep_seconds = 9000\n",
-    );
+    let bridge = "[[bridge]]\nname = \"b\"\nremote = \"mqtt://127.0.0.1:1\"\n\
+                  [[bridge.topics]]\ndirection = \"out\"\nfilter = \"#\"\n";
+    let queue = "[[share]]\ngroup = \"billing\"\non_reject = \"dead_letter\"\ndead_letter = \"dead/%t\"\n\
+                 [[share]]\ngroup = \"dead\"\nfilter = \"dead/#\"\nkeep_seconds = 9000\n";
+    let file = ConfigFile::new(&format!("[explain]\npause_ms = 0\n{queue}{bridge}"));
     let data = DataDirectory::new();
     let stage = Stage::start(&["--config", file.path(), "--data", data.path_text()]);
     let mut worker = stage.broker.v5("worker/1");

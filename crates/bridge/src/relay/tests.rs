@@ -241,7 +241,7 @@ fn messages_pass_once_and_in_order_whenever_connections_end() {
 }
 
 #[test]
-fn message_of_a_new_session_is_not_taken_for_one_of_a_lost_session() {
+fn message_of_a_new_session_is_none_of_a_lost_session() {
     let mut world = World::new([Limits::default(); 2]);
     world.settle();
     world.brokers[0].queue.push_back(("0".to_owned(), QoS::ExactlyOnce));
