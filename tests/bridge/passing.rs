@@ -3,7 +3,9 @@
 use tenbin_codec::{MessageProperties, Publish, QoS, UserProperty};
 
 use crate::bridge_process::{BridgeProcess, table, topics, wait_for_subscription};
-use crate::support::{BrokerProcess, ConfigFile, DataDirectory, PATIENCE, RawClient, at_qos, lasting, retained, text};
+use crate::support::{
+    BrokerProcess, Certificates, ConfigFile, DataDirectory, PATIENCE, RawClient, at_qos, lasting, retained, text,
+};
 
 /// A broker that runs this bridge.
 fn bridged(config: &ConfigFile) -> BrokerProcess {
@@ -130,6 +132,32 @@ fn reload_begins_changes_and_ends_bridges() {
     plant.v5("sensor").publish("a", "nowhere", QoS::AtLeastOnce);
     hub.v5("last").publish("b", "last", QoS::AtLeastOnce);
     assert_eq!(sink.receive_message().payload, "last");
+}
+
+#[test]
+fn bridge_uses_the_transport_of_its_url() {
+    let certificates = Certificates::new();
+    for (scheme, web, is_tls) in [
+        ("mqtts", "", true),
+        ("ws", "transport = \"websocket\"\n", false),
+        ("wss", "transport = \"websocket\"\n", true),
+    ] {
+        let listener = format!("[[listeners]]\nname = \"in\"\naddress = \"127.0.0.1:0\"\nanonymous = true\n{web}");
+        let [certificate, key, ca] = ["broker.pem", "broker.key", "root.pem"].map(|file| certificates.path(file));
+        let files = format!("[listeners.tls]\ncertificate = \"{certificate}\"\nkey = \"{key}\"\n");
+        let hub_config = ConfigFile::new(&(listener + if is_tls { &files } else { "" }));
+        let hub = BrokerProcess::start(&["--config", hub_config.path()]);
+        let mut sink = hub.v5("sink");
+        sink.subscribe("a", QoS::AtLeastOnce);
+
+        let remote = format!("remote = \"{scheme}://localhost:{}\"\n", hub.addresses()[1].port());
+        let tls = if is_tls { format!("tls = {{ ca = \"{ca}\" }}\n") } else { String::new() };
+        let config = ConfigFile::new(&format!("[[bridge]]\nname = \"b\"\n{remote}{tls}{}", topics("out", "a")));
+        let plant = bridged(&config);
+        plant.log().wait_for(&["bridge connected"], PATIENCE);
+        plant.v5("sensor").publish("a", scheme, QoS::AtLeastOnce);
+        assert_eq!(sink.receive_message().payload, scheme);
+    }
 }
 
 #[test]
