@@ -5,6 +5,7 @@
 #![cfg(all(target_os = "linux", feature = "cluster"))]
 
 mod admin;
+mod bridges;
 mod chart;
 mod commands;
 mod compose;
