@@ -335,6 +335,9 @@ mod tests {
         }
         let error = Config::parse(&format!("{TABLE}{TOPIC}{TABLE}{TOPIC}")).unwrap_err().to_string();
         assert!(error.contains("bridge: two of them are called \"b\""), "{error}");
+        let listener = "[[listeners]]\naddress = \"127.0.0.1:1\"\nname = \"$bridge\"\n";
+        let error = Config::parse(listener).unwrap_err().to_string();
+        assert!(error.contains("two of them are called \"$bridge\""), "{error}");
     }
 
     #[test]

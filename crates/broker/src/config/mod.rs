@@ -235,6 +235,7 @@ impl Config {
             return Err(ConfigError::nowhere_to_listen());
         }
         let mut names = config.listen.iter().map(ToString::to_string).collect::<HashSet<_>>();
+        names.insert(Bridge::LISTENER.to_owned()); // It would have the rights of bridges.
         for listener in &config.listeners {
             if !names.insert(listener.name().to_string()) {
                 return Err(ConfigError::two_listeners(&listener.name()));
