@@ -141,7 +141,8 @@ impl Client {
             && !acknowledgement.given.load(Ordering::Relaxed)
             && acknowledgement.can_reject
         {
-            let _ = acknowledgement.rejection.set(Box::new(rejection)); // the first one counts
+            let reason = if rejection.reason.is_error() { rejection.reason } else { ReasonCode::UnspecifiedError };
+            let _ = acknowledgement.rejection.set(Box::new(Rejection { reason, ..rejection })); // the first one counts
             self.acknowledge(message);
         }
     }

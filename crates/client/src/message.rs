@@ -3,7 +3,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tenbin_codec::{AckProperties, MessageProperties, PacketId, QoS, ReasonCode, Text, TopicName, UserProperty};
+use tenbin_codec::{MessageProperties, PacketId, QoS, ReasonCode, Text, TopicName, UserProperty};
 
 use crate::options::BINARY_MAX;
 
@@ -77,11 +77,10 @@ pub struct Message {
     pub(crate) acknowledgement: Option<Arc<Acknowledgement>>,
 }
 
-/// Acknowledgement of one delivery; clones of the message share it.
 /// How a message is rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejection {
-    /// Reason Code of PUBACK or PUBREC: 0x80 or more.
+    /// Reason Code of PUBACK or PUBREC: 0x80 or more. A smaller one would be an acceptance, and counts as 0x80.
     pub reason: ReasonCode,
     /// Pause before the message is delivered again, if the broker's work queue retries; `None` = as the broker's rule says.
     pub retry_after: Option<Duration>,
@@ -96,18 +95,16 @@ impl Default for Rejection {
 }
 
 impl Rejection {
-    /// Properties that tell a broker with work queues what to do: `retry-after-ms` and `dead-letter`.
-    pub(crate) fn properties(&self) -> AckProperties {
+    /// User Properties that tell a broker with work queues what to do: `retry-after-ms` and `dead-letter`.
+    pub(crate) fn properties(&self) -> impl Iterator<Item = UserProperty> + use<> {
         let pause = self.retry_after.map(|pause| pause.as_millis().to_string());
         let pause = pause.map(|text| ("retry-after-ms", Text::try_from(text).expect("digits are a legal text")));
         let letter = self.dead_letter.clone().map(|reason| ("dead-letter", reason));
-        let properties = pause.into_iter().chain(letter);
-        let user_properties =
-            properties.map(|(name, value)| UserProperty::new(Text::from_static(name), value)).collect();
-        AckProperties { user_properties, ..AckProperties::default() }
+        pause.into_iter().chain(letter).map(|(name, value)| UserProperty::new(Text::from_static(name), value))
     }
 }
 
+/// Acknowledgement of one delivery; clones of the message share it.
 #[derive(Debug)]
 pub(crate) struct Acknowledgement {
     pub(crate) packet_id: PacketId,

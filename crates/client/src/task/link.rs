@@ -109,7 +109,13 @@ impl Link {
 
     /// Rejects a message.
     pub(super) fn reject(&mut self, ack: PendingAck, rejection: &Rejection, now: Instant) {
-        self.connection.acknowledge_with(ack, rejection.reason, rejection.properties(), now, &mut self.out);
+        let report = self.pings.report_for_ack(now).and_then(|report| Text::try_from(report.to_json()).ok());
+        let mut properties = report.map(AckProperties::with_load_report).unwrap_or_default();
+        properties.user_properties.extend(rejection.properties());
+        match properties.user_properties.is_empty() {
+            true => self.connection.acknowledge(ack, rejection.reason, now, &mut self.out),
+            false => self.connection.acknowledge_with(ack, rejection.reason, properties, now, &mut self.out),
+        }
     }
 
     /// Whether too much is unwritten to take further requests.
