@@ -381,8 +381,8 @@ impl Session {
             let Value::Object(figures) = &mut answer else { return self.show(answer) };
             let has_more = figures.remove("more") == Some(Value::Bool(true));
             sum += figures[done].as_u64().unwrap_or_default();
-            let waits = figures.get("waiting").and_then(Value::as_u64).is_some_and(|waiting| waiting > 0);
-            if !has_more || sum >= most || waits {
+            let is_refused = figures.get("refused").and_then(Value::as_u64).is_some_and(|refused| refused > 0);
+            if !has_more || sum >= most || is_refused {
                 figures[done] = sum.into();
                 return self.show(answer);
             }

@@ -311,9 +311,9 @@ pub struct DeadLetterView {
 pub struct ReplayedView {
     /// Originals that are published and durable.
     pub replayed: usize,
-    /// Originals that a receiver has no room for now. The broker publishes them later.
-    pub waiting: usize,
-    /// Letters that stay, as no subscription matches the topic of the original, or the topic is illegal.
+    /// Letters that stay, as a receiver has no room for the original now.
+    pub refused: usize,
+    /// Letters that stay, as no receiver would keep the original: no share group of its name, and no client at QoS 1 or 2.
     pub skipped: usize,
     /// Whether there may be more: repeat the request.
     pub more: bool,

@@ -145,9 +145,9 @@ impl Rounds {
         let Ledger { acknowledged, processed, letters, .. } = &self.ledger;
         assert!(acknowledged.len() > 100 && processed.len() > 100, "{} {}", acknowledged.len(), processed.len());
         assert!(letters.len() > 10, "{letters:?}");
-        // A crash may repeat the letters on their way, and no others.
+        // A crash may lose the end of an original and the acknowledgement of its letter, and so repeat a letter twice.
         let most = letters.values().max().expect("there are letters");
-        assert!(*most <= self.crashes + 1, "{letters:?}");
+        assert!(*most <= 2 * self.crashes + 1, "{letters:?}");
     }
 }
 

@@ -30,11 +30,8 @@ impl Config {
             while let Some(&from) = reached.get(next) {
                 next += 1;
                 if from != begin && gets(from, begin) {
-                    let reason = format!(
-                        "dead_letter: the letters may go in a circle: to rule {}, and from rule {} back",
-                        reached[1] + 1,
-                        from + 1
-                    );
+                    let reason =
+                        format!("dead_letter: the letters may go in a circle, which comes back from rule {}", from + 1);
                     return Err(ConfigError::of_rule(begin + 1, &reason));
                 }
                 let new = (0..self.share.len()).filter(|&to| !reached.contains(&to) && gets(from, to));
@@ -59,8 +56,8 @@ mod tests {
         let [first, second] = [rule("one", "jobs/#", "dead/%t"), rule("two", "dead/#", "again/%t")];
         assert!(Config::parse(&format!("{first}{second}")).is_ok(), "a chain");
         for (text, words) in [
-            (format!("{first}{}", rule("two", "dead/#", "jobs/%g")), "to rule 2, and from rule 2 back"),
-            (format!("{first}{second}{}", rule("three", "again/+/x", "jobs/1")), "to rule 2, and from rule 3 back"),
+            (format!("{first}{}", rule("two", "dead/#", "jobs/%g")), "comes back from rule 2"),
+            (format!("{first}{second}{}", rule("three", "again/+/x", "jobs/1")), "comes back from rule 3"),
         ] {
             let error = Config::parse(&text).unwrap_err().to_string();
             assert!(error.contains("share: rule 1: dead_letter") && error.contains(words), "{error}");

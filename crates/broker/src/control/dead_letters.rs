@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use tenbin_admin::{Answer, ControlError, DeadLetterView, LettersQuery, Page, RemovedView, ReplayedView};
+use tenbin_admin::{Answer, ControlError, DeadLetterView, LettersQuery, Page, ReceiverView, RemovedView, ReplayedView};
 use tenbin_session::Delivery;
 use tokio::sync::mpsc;
 
@@ -63,50 +63,68 @@ impl Control {
 
     /// Publishes the originals of dead letters, the oldest first. A letter ends once its original is durable.
     pub(super) async fn replay_letters(&self, share_name: String, query: LettersQuery) -> Answer<ReplayedView> {
-        let most = limit_of(query.limit)?.unwrap_or(LIMIT_MAX);
+        let most = most_of(&query)?;
         let (ended, mut ends) = mpsc::channel(TOGETHER);
         let deadline = tokio::time::Instant::now() + REPLAY_WITHIN;
-        let (mut from, mut taken, mut replayed, mut skipped) = (Some(Position::BEGIN), 0, 0, 0);
-        while let Some(position) = from.filter(|_| taken < most && replayed == taken) {
-            let (letters, next) = self.letters(&share_name, position, TOGETHER.min(most - taken)).await?;
+        let (mut from, mut replayed, mut refused, mut skipped) = (Some(Position::BEGIN), 0, 0, 0);
+        while let Some(position) = from.filter(|_| replayed < most && refused == 0) {
+            let (letters, next) = match self.letters(&share_name, position, TOGETHER.min(most - replayed)).await {
+                Ok(page) => page,
+                Err(error) if replayed == 0 => return Err(error),
+                Err(_) => break, // the next request tells it
+            };
             from = next;
             let (fit, unfit) = letters.into_iter().partition::<Vec<_>, _>(|letter| self.may_replay(letter));
             skipped += unfit.len();
+            let mut taken = 0;
             for letter in self.take_letters(fit) {
                 letter.group.replay(letter.delivery, ended.clone());
                 taken += 1;
             }
             // The next ones only then, so that few are in memory.
-            while replayed < taken
-                && let Ok(Some(())) = tokio::time::timeout_at(deadline, ends.recv()).await
+            while taken > 0
+                && let Ok(Some(is_published)) = tokio::time::timeout_at(deadline, ends.recv()).await
             {
-                replayed += 1;
+                taken -= 1;
+                *(if is_published { &mut replayed } else { &mut refused }) += 1;
             }
+            refused += taken; // too slow, as of a disk that hangs
         }
-        self.go_on_with_letters(&share_name);
+        self.finish_letters(&share_name).await;
         self.note_operator(&format!("dead letters of {share_name}: {replayed} replayed"));
-        tracing::info!(share_name, replayed, waiting = taken - replayed, skipped, "an operator replayed dead letters");
-        Ok(ReplayedView { replayed, waiting: taken - replayed, skipped, more: from.is_some() })
+        tracing::info!(share_name, replayed, refused, skipped, "an operator replayed dead letters");
+        Ok(ReplayedView { replayed, refused, skipped, more: from.is_some() || replayed > 0 })
     }
 
     pub(super) async fn purge_letters(&self, share_name: String, query: LettersQuery) -> Answer<RemovedView> {
-        let most = limit_of(query.limit)?.unwrap_or(LIMIT_MAX);
+        let most = most_of(&query)?;
         let (mut from, mut removed) = (Some(Position::BEGIN), 0);
         while let Some(position) = from.filter(|_| removed < most) {
-            let (letters, next) = self.letters(&share_name, position, TOGETHER.min(most - removed)).await?;
+            let (letters, next) = match self.letters(&share_name, position, TOGETHER.min(most - removed)).await {
+                Ok(page) => page,
+                Err(error) if removed == 0 => return Err(error),
+                Err(_) => break, // the next request tells it
+            };
             from = next;
             for letter in self.take_letters(letters) {
                 letter.group.end_waiting(Ended::Pruned, &letter.delivery);
                 removed += 1;
             }
         }
-        if let Some(durable) = &self.shared.storage.durable {
-            durable.safe(durable.all()).await;
-        }
-        self.go_on_with_letters(&share_name);
+        self.finish_letters(&share_name).await;
         self.note_operator(&format!("dead letters of {share_name}: {removed} removed"));
         tracing::info!(share_name, removed, "an operator removed dead letters");
-        Ok(RemovedView { removed, more: from.is_some() })
+        Ok(RemovedView { removed, more: from.is_some() || removed > 0 })
+    }
+
+    /// Waits until the ends of letters are durable, and gives the other messages of the groups to their members.
+    async fn finish_letters(&self, share_name: &str) {
+        if let Some(durable) = &self.shared.storage.durable {
+            durable.safe(durable.all_messages()).await;
+        }
+        let now = self.shared.clock.moment(Instant::now());
+        let groups = self.groups_of_letters(share_name).unwrap_or_default();
+        groups.iter().for_each(|group| group.serve(now));
     }
 
     fn groups_of_letters(&self, share_name: &str) -> Answer<Vec<Arc<SharedGroup>>> {
@@ -156,12 +174,17 @@ impl Control {
         Ok((found, None))
     }
 
-    /// Whether the original has a legal topic, and a receiver.
+    /// Whether the original has a legal topic, and a receiver that keeps it: a share group of its name, or a client at QoS 1 or 2.
     fn may_replay(&self, letter: &Letter) -> bool {
         let Some(properties) = LetterProperties::of(&letter.delivery) else { return false };
+        let share_name = properties.group().to_owned();
         original(&letter.delivery, properties, Instant::now()).is_some_and(|publication| {
-            self.shared.routing.checks.letter(&publication.topic)
-                && !self.shared.routing.router.receivers(&publication.topic, 0, 1).0.is_empty()
+            let (receivers, _) = self.shared.routing.router.receivers(&publication.topic, 0, LIMIT_MAX);
+            let keeps = |receiver: &ReceiverView| match &receiver.group {
+                Some(group) => *group == share_name,
+                None => receiver.allowed && receiver.qos > Some(0),
+            };
+            self.shared.routing.checks.letter(&publication.topic) && receivers.iter().any(keeps)
         })
     }
 
@@ -176,13 +199,6 @@ impl Control {
         }
         let is_taken = |letter: &Letter| taken.contains(&(letter.group.number(), letter.at));
         letters.into_iter().filter(is_taken).collect()
-    }
-
-    /// Gives the other messages of the groups to their members.
-    fn go_on_with_letters(&self, share_name: &str) {
-        let now = self.shared.clock.moment(Instant::now());
-        let groups = self.groups_of_letters(share_name).unwrap_or_default();
-        groups.iter().for_each(|group| group.serve(now));
     }
 }
 
@@ -201,6 +217,14 @@ impl Letter {
             bytes: delivery.template.payload().len(),
             waits_in: format!("$share/{name}/{filter}"),
         }
+    }
+}
+
+/// Letters of one change. A change has no cursor, and begins with the oldest.
+fn most_of(query: &LettersQuery) -> Answer<usize> {
+    match query.cursor {
+        Some(_) => Err(ControlError::Invalid("cursor: only for the list".to_owned())),
+        None => Ok(limit_of(query.limit)?.unwrap_or(LIMIT_MAX)),
     }
 }
 

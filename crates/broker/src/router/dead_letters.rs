@@ -47,8 +47,9 @@ pub(crate) struct Doomed {
 enum Becomes {
     /// The dead letter of these rules, or nothing if they name no topic.
     Letter(Arc<WorkQueue>, Fate),
-    /// The message that it was before it became a dead letter. The channel tells its end.
-    Original(mpsc::Sender<()>),
+    /// The message that it was before it became a dead letter. The channel tells whether it is published; it is a letter in the
+    /// backlog again otherwise.
+    Original(mpsc::Sender<bool>),
 }
 
 /// User Properties of a dead letter.
@@ -142,9 +143,19 @@ impl Doomed {
         }
     }
 
-    /// Whether the message stays if no subscription matches the topic of what it becomes.
-    pub(crate) fn needs_subscription(&self) -> bool {
+    /// Whether it is a dead letter that is to become its original again. It stays a letter unless each receiver takes the
+    /// original.
+    pub(crate) fn is_replayed(&self) -> bool {
         matches!(self.becomes, Becomes::Original(_))
+    }
+
+    /// Takes a letter apart whose original is not published, for [`SharedGroup::put_letter_back`].
+    pub(crate) fn into_letter(self) -> (NonZeroU64, Delivery) {
+        self.figures.doomed_bytes.fetch_sub(self.delivery.queued_bytes(), Ordering::Relaxed);
+        if let Becomes::Original(ended) = self.becomes {
+            let _ = ended.try_send(false); // the operator may have gone
+        }
+        (self.number, self.delivery)
     }
 
     /// Why the message ends once what it becomes is durable.
@@ -168,7 +179,9 @@ impl Doomed {
             Becomes::Letter(..) => {
                 self.figures.dead_lettered.fetch_add(1, Ordering::Relaxed);
             }
-            Becomes::Original(ended) => drop(ended.try_send(())), // the operator may have gone
+            Becomes::Original(ended) => {
+                let _ = ended.try_send(true); // the operator may have gone
+            }
         }
         self.figures.doomed_bytes.fetch_sub(self.delivery.queued_bytes(), Ordering::Relaxed);
         (were_behind && !self.figures.are_behind()).then_some(self.number)
@@ -296,7 +309,7 @@ impl SharedGroup {
 
     /// Publishes the original of a dead letter that was taken out of the backlog. `ended` tells when the original is
     /// durable.
-    pub(crate) fn replay(&self, letter: Delivery, ended: mpsc::Sender<()>) {
+    pub(crate) fn replay(&self, letter: Delivery, ended: mpsc::Sender<bool>) {
         let place = self.stored().and_then(|queue| queue.place_of(letter.stored));
         self.replace(Becomes::Original(ended), letter, place);
     }

@@ -10,7 +10,7 @@ use tenbin_codec::Text;
 use tenbin_session::Delivery;
 
 use super::Router;
-use super::dead_letters::{DeadLetters, Fate};
+use super::dead_letters::{DeadLetters, Doomed, Fate};
 use super::share_group::{SharedGroup, beginning};
 use crate::durable::{DUE_MOST, Location, Place, Sequence};
 use crate::outbox::Control;
@@ -56,6 +56,14 @@ impl Router {
         if let Some(group) = self.index.group_by_number(group) {
             let now = self.clock.moment(now);
             group.dispatch_waiting(now, &mut Rng::new(now.nanos.0));
+        }
+    }
+
+    /// Puts a dead letter back into its group, as its original cannot be published now. A group that has ended drops it.
+    pub(crate) fn put_letter_back(&self, letter: Doomed) {
+        let (group, letter) = letter.into_letter();
+        if let Some(group) = self.index.group_by_number(group) {
+            group.put_letter_back(letter);
         }
     }
 

@@ -28,8 +28,10 @@ pub(crate) async fn run(shared: Arc<BrokerState>) {
         }
         let mut doomed = doomed.into_iter().peekable();
         while doomed.peek().is_some() {
-            let mut batch = publish(&shared, doomed.by_ref().take(TOGETHER));
-            refused.append(&mut batch.refused);
+            let batch = publish(&shared, doomed.by_ref().take(TOGETHER));
+            let (replayed, mut others): (Vec<_>, Vec<_>) = batch.refused.into_iter().partition(Doomed::is_replayed);
+            refused.append(&mut others);
+            replayed.into_iter().rev().for_each(|letter| shared.routing.router.put_letter_back(letter));
             if let Some(durable) = &shared.storage.durable {
                 // A receiver may refuse a letter after the batch, so that the original cannot end in the same commit.
                 durable.safe(batch.commit_point).await;
@@ -76,7 +78,7 @@ fn publish(shared: &BrokerState, doomed: impl Iterator<Item = Doomed>) -> Batch 
             continue;
         };
         let published = publisher.publish(router, &mut collector, &letter, shared.clock.moment(now));
-        if published.reason == ReasonCode::NoMatchingSubscribers && !message.needs_subscription() {
+        if published.reason == ReasonCode::NoMatchingSubscribers && !message.is_replayed() {
             tracing::warn!(topic = ?letter.topic, "dead letter dropped: no subscription matches its topic");
         }
         commit_point = commit_point.and(published.commit_point);
@@ -89,8 +91,11 @@ fn publish(shared: &BrokerState, doomed: impl Iterator<Item = Doomed>) -> Batch 
     let is_refused = |(published, message): &mut (Option<Published>, Doomed)| {
         published.is_some_and(|published| {
             let reached = published.reached(&flushed.refused);
-            let is_lost = reached == 0 && message.needs_subscription();
-            is_lost || reached < published.receivers as usize && (message.tried() < ATTEMPTS || reached == 0)
+            let is_everywhere = reached == published.receivers as usize;
+            match message.is_replayed() {
+                true => !is_everywhere || reached == 0,
+                false => !is_everywhere && (message.tried() < ATTEMPTS || reached == 0),
+            }
         })
     };
     let refused = numbered.extract_if(.., is_refused).map(|(_, message)| message).collect();

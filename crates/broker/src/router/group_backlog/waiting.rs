@@ -9,7 +9,7 @@ use super::super::share_group::SharedGroup;
 use super::pages::PAGE_BYTES;
 use crate::durable::{Page, PageOf, QueueKind, Sequence};
 
-/// Where a message of a group backlog waits. Messages in memory are the older ones.
+/// Where a message of a group backlog waits. Messages in memory are older than messages on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum WaitingAt {
     /// In memory, with this number.
@@ -90,5 +90,13 @@ impl SharedGroup {
             }
             taken
         })
+    }
+
+    /// Puts a letter back at the front of the backlog, from which it was taken.
+    pub(crate) fn put_letter_back(&self, letter: Delivery) {
+        self.change_queued(|queued| {
+            self.announce();
+            self.keep_first(queued, Delivery { share: Some(self.number()), ..letter });
+        });
     }
 }
