@@ -3,6 +3,7 @@
 mod publish;
 mod subscribe;
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::path::PathBuf;
 use std::process;
@@ -28,8 +29,10 @@ pub(crate) enum MqttError {
     File(PathBuf, io::Error),
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("no message came within {} s", .0.as_secs_f64())]
+    #[error("the time of {} s is over", .0.as_secs_f64())]
     TimedOut(Duration),
+    #[error("the client has ended, and does not connect again")]
+    Ended,
 }
 
 /// Publishes messages.
@@ -59,7 +62,7 @@ struct ConnectionArgs {
     /// Port [default: 1883, or 8883 with TLS]
     #[arg(short, long, value_name = "PORT")]
     port: Option<u16>,
-    /// Client Identifier [default: tenbin- and the process id]
+    /// Client Identifier [default: tenbin-, the process id, and a random number]
     #[arg(short, long, value_name = "ID")]
     id: Option<String>,
     /// User Name
@@ -100,7 +103,9 @@ impl ConnectionArgs {
         let port = self.port.unwrap_or(if is_tls { 8883 } else { 1883 });
         let host = self.host.trim_matches(['[', ']']);
         let broker = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        let id = self.id.clone().unwrap_or_else(|| format!("tenbin-{}", process::id()));
+        // In containers all processes have the same id.
+        let id = || format!("tenbin-{}-{:08x}", process::id(), RandomState::new().hash_one(()) as u32);
+        let id = self.id.clone().unwrap_or_else(id);
         let options = ClientOptions::new(broker, id)
             .transport(if is_tls { self.transport(host)? } else { Transport::tcp() })
             .version(self.protocol_version)
@@ -139,10 +144,13 @@ impl ConnectionArgs {
     }
 }
 
-/// Says goodbye, for at most two seconds.
+/// Says goodbye.
 async fn leave(client: Client) {
-    let _ = tokio::time::timeout(Duration::from_secs(2), client.disconnect()).await;
+    let _ = tokio::time::timeout(FAREWELL, client.disconnect()).await;
 }
+
+/// Time for the broker's answers at the end.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 fn version(text: &str) -> Result<ProtocolVersion, String> {
     match text {
@@ -166,6 +174,9 @@ fn time(text: &str) -> Result<Duration, String> {
 
 /// Seconds with a fraction, as Mosquitto's clients have them.
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse::<f64>().map_err(|error| error.to_string())?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.0..=SECONDS_MAX).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| format!("want 0 to {SECONDS_MAX}"))
 }
+
+/// A year.
+const SECONDS_MAX: f64 = 365.0 * 86_400.0;

@@ -45,7 +45,7 @@ pub(crate) struct PublishArgs {
     #[arg(long, value_name = "SECONDS")]
     expiry: Option<u32>,
     /// Number of times that the message is published; %n in --message is its number, from 1
-    #[arg(long, value_name = "COUNT", default_value = "1")]
+    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u64).range(1..))]
     repeat: u64,
     /// Seconds between two of them
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
@@ -90,7 +90,7 @@ async fn repeat(arguments: &PublishArgs, client: &Client, payload: &Bytes) -> Re
     for number in 1..=arguments.repeat {
         sleep_until(due).await;
         due += arguments.repeat_delay;
-        let numbered = arguments.message.as_ref().filter(|text| text.contains("%n"));
+        let numbered = arguments.message.as_ref().filter(|text| arguments.repeat > 1 && text.contains("%n"));
         let payload = numbered.map_or_else(|| payload.clone(), |text| text.replace("%n", &number.to_string()).into());
         tickets.publish(client, payload).await?;
     }

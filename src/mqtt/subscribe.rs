@@ -1,5 +1,6 @@
 use std::io::{self, IsTerminal as _, Write};
 use std::num::{NonZeroU16, NonZeroU64};
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use clap::Args;
@@ -9,9 +10,9 @@ use tenbin_client::{
 };
 use tenbin_kit::cli;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::{ConnectionArgs, MqttError, leave, qos, time};
+use super::{ConnectionArgs, FAREWELL, MqttError, leave, qos, time};
 
 /// Prints the messages of subscriptions, until SIGINT or SIGTERM.
 ///
@@ -38,7 +39,7 @@ pub(crate) struct SubscribeArgs {
     /// Ends after this number of messages [default: never]
     #[arg(short = 'C', long, value_name = "COUNT")]
     count: Option<NonZeroU64>,
-    /// Seconds without a message after which it ends with exit code 1
+    /// Seconds after which it ends with exit code 1
     #[arg(short = 'W', long, value_name = "SECONDS", value_parser = super::seconds)]
     timeout: Option<Duration>,
     /// Prints the topic before each payload
@@ -76,6 +77,9 @@ pub(super) async fn run(arguments: &SubscribeArgs) -> Result<(), MqttError> {
         .clean_start(!arguments.disable_clean_session)
         .session_expiry(Duration::from_secs(expiry.into()))
         .reconnect(Reconnect::default());
+    if arguments.reject.is_some() && !arguments.connection.protocol_version.is_v5() {
+        return Err(MqttError::Option("--reject", "needs MQTT 5.0, which has Reason Codes".to_owned()));
+    }
     let reporter = LoadReporter::new(REPORT_EVERY);
     if arguments.service.is_some() {
         options =
@@ -86,15 +90,8 @@ pub(super) async fn run(arguments: &SubscribeArgs) -> Result<(), MqttError> {
         () = &mut stop => return Ok(()),
     };
     let mut member = Member { arguments, client, reporter, left: arguments.count.map(NonZeroU64::get), rejected: 0.0 };
-    let done = tokio::select! {
-        done = member.receive(events) => done,
-        () = &mut stop => Ok(()),
-    };
-    let Member { client, reporter, .. } = member;
-    if arguments.service.is_some() {
-        reporter.drain();
-    }
-    leave(client).await;
+    let done = member.receive(events, stop).await;
+    leave(member.client).await;
     done
 }
 
@@ -110,10 +107,14 @@ struct Member<'a> {
 }
 
 impl Member<'_> {
-    /// Subscribes, and takes messages until there were enough of them.
-    async fn receive(&mut self, mut events: Events) -> Result<(), MqttError> {
-        self.subscribe().await?;
-        let mut until = self.arguments.timeout.map(|timeout| Instant::now() + timeout);
+    /// Subscribes, and takes messages until there were enough of them, or until `stop`.
+    async fn receive(
+        &mut self,
+        mut events: Events,
+        mut stop: Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<(), MqttError> {
+        let filters = self.subscribe().await?;
+        let until = self.arguments.timeout.map(|timeout| Instant::now() + timeout);
         while self.left != Some(0) {
             let timed_out = async {
                 match until {
@@ -124,11 +125,13 @@ impl Member<'_> {
             let event = tokio::select! {
                 event = events.recv() => event,
                 () = timed_out => return Err(MqttError::TimedOut(self.arguments.timeout.unwrap_or_default())),
+                () = &mut stop => return self.finish(events, filters).await,
             };
             match event {
                 Some(ClientEvent::Message(message)) => {
-                    self.take(&message).await?;
-                    until = self.arguments.timeout.map(|timeout| Instant::now() + timeout);
+                    if self.take_until(&message, &mut stop).await? {
+                        return self.finish(events, filters).await;
+                    }
                 }
                 Some(ClientEvent::Disconnected { reason }) => {
                     cli::say("tenbin", &format_args!("connection lost: {reason}"));
@@ -137,13 +140,48 @@ impl Member<'_> {
                     return Err(MqttError::Refused(format!("filter {}", filter.text()), reason));
                 }
                 Some(_) => {}
-                None => return Ok(()),
+                None => return Err(MqttError::Ended),
             }
         }
         Ok(())
     }
 
-    async fn subscribe(&self) -> Result<(), MqttError> {
+    /// Takes a message, also while `stop` comes. Returns whether it came.
+    async fn take_until(
+        &mut self,
+        message: &Message,
+        stop: &mut Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<bool, MqttError> {
+        let reporter = self.reporter.clone();
+        let mut taken = pin!(self.take(message));
+        tokio::select! {
+            done = &mut taken => done.map(|()| false),
+            () = stop => {
+                reporter.drain();
+                taken.await.map(|()| true)
+            }
+        }
+    }
+
+    /// Asks for no more messages, and works on those that are here.
+    async fn finish(&mut self, mut events: Events, filters: Vec<TopicFilter>) -> Result<(), MqttError> {
+        if self.arguments.service.is_none() {
+            return Ok(());
+        }
+        self.reporter.drain();
+        let _ = timeout(FAREWELL, self.client.unsubscribe(filters)).await; // the connection may be lost
+        while self.left != Some(0)
+            && let Ok(event) = events.try_recv()
+        {
+            if let ClientEvent::Message(message) = event {
+                self.take(&message).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Subscribes, and returns the filters.
+    async fn subscribe(&self) -> Result<Vec<TopicFilter>, MqttError> {
         let arguments = self.arguments;
         let default = if arguments.service.is_some() { QoS::AtLeastOnce } else { QoS::AtMostOnce };
         let mut subscriptions = Vec::new();
@@ -163,18 +201,21 @@ impl Member<'_> {
             };
             subscriptions.push(Subscription { filter, options });
         }
-        let names: Vec<_> = subscriptions.iter().map(|subscription| subscription.filter.text().to_string()).collect();
+        let filters: Vec<_> = subscriptions.iter().map(|subscription| subscription.filter.clone()).collect();
         let reasons = self.client.subscribe(subscriptions).await?;
-        match reasons.iter().zip(names).find(|(reason, _)| reason.is_error()) {
-            Some((reason, name)) => Err(MqttError::Refused(format!("filter {name}"), *reason)),
-            None => Ok(()),
+        match reasons.iter().zip(&filters).find(|(reason, _)| reason.is_error()) {
+            Some((reason, filter)) => Err(MqttError::Refused(format!("filter {}", filter.text()), *reason)),
+            None => Ok(filters),
         }
     }
 
     async fn take(&mut self, message: &Message) -> Result<(), MqttError> {
         let arguments = self.arguments;
         if arguments.no_retained && message.retain {
-            return Ok(()); // MQTT 3.1.1 cannot ask for none
+            // MQTT 3.1.1 cannot ask for none.
+            self.reporter.started();
+            self.client.acknowledge(message);
+            return Ok(());
         }
         let Some(service) = arguments.service else {
             self.print(message)?;
