@@ -171,7 +171,8 @@ def main():
                 publisher.rate = rate
                 changes, needed = follow(broker, workers, publisher, begin)
                 right, end = right_number(rate), time.monotonic_ns()
-                if len(changes) > 3 or any(number > max(need, before) + 1 for number, need in zip(changes, needed)):
+                added = zip(changes, needed, [before, *changes])
+                if len(changes) > 3 or any(number > max(need + 1, last) for number, need, last in added):
                     missed.append(f"{rate} messages/s: changes {changes}, needed {needed}")
                 if not right <= len(workers.running) <= right + 1:
                     missed.append(f"{rate} messages/s: {len(workers.running)} workers at the end, right {right}")

@@ -219,7 +219,8 @@ impl Member<'_> {
         }
         let Some(service) = arguments.service else {
             self.print(message)?;
-            return Ok(self.count());
+            self.count();
+            return Ok(());
         };
         let processing = self.reporter.start();
         sleep(service).await;
@@ -233,7 +234,8 @@ impl Member<'_> {
             self.client.acknowledge(message);
         }
         processing.finish();
-        Ok(self.count())
+        self.count();
+        Ok(())
     }
 
     fn count(&mut self) {

@@ -37,10 +37,9 @@ mod pages;
 mod pinned;
 mod retries;
 mod shares;
-mod waiting;
+pub(super) mod waiting;
 
 pub(crate) use hold::HoldingGroup;
-pub(crate) use waiting::WaitingAt;
 
 use ages::Ages;
 use dispatching::is_lately;

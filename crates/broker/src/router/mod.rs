@@ -48,11 +48,11 @@ use tenbin_codec::{RetainHandling, SharedFilter, SubscriptionOptions, TopicFilte
 use tenbin_session::{Extras, Publication};
 
 pub(crate) use crate::values::Naming;
-pub(crate) use dead_letters::{DeadLetters, Doomed, Fate, LetterProperties, original};
+pub(crate) use dead_letters::{DeadLetters, Doomed, Fate};
 pub(crate) use decisions::DecisionBudget;
 pub(crate) use due_groups::DueGroups;
 pub(crate) use fanout::Collector;
-pub(crate) use group_backlog::{HoldingGroup, WaitingAt};
+pub(crate) use group_backlog::HoldingGroup;
 pub(crate) use held_key::HeldKey;
 pub(crate) use index::is_in_tree;
 pub(crate) use key_hasher::KeyHasher;
@@ -62,11 +62,15 @@ pub(crate) use publisher::Publisher;
 pub(crate) use redelivery::Detached;
 pub(crate) use retained::RetainedLimits;
 pub(crate) use retained_pages::{Paged, RetainedPages};
-#[cfg(feature = "admin")]
-pub(crate) use share_group::load::{GroupLoad, MemberFigures};
 pub(crate) use share_group::{GroupQueues, SharedGroup};
 pub(crate) use share_report::ShareReport;
 pub(crate) use work_queue::{Cause, Failed};
+#[cfg(feature = "admin")]
+pub(crate) use {
+    dead_letters::{LetterProperties, original},
+    group_backlog::waiting::WaitingAt,
+    share_group::load::{GroupLoad, MemberFigures},
+};
 
 use crate::auth::{Access, Rights};
 use crate::durable::{CommitPoint, Durable, QueueId, StoredQueue};
