@@ -1,6 +1,7 @@
 //! The bridge: connects to both brokers, relays between them, and begins again after a loss.
 
 use std::io;
+use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use tenbin_client::{Backoff, Reconnect};
 use tenbin_codec::{Disconnect, Packet, ReasonCode, WriteBuffer};
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval_at, sleep, timeout};
+use tokio::time::{Interval, MissedTickBehavior, interval_at, sleep, timeout};
 
 use crate::error::{Failure, FailureKind};
 use crate::link::{self, Link};
@@ -146,7 +147,7 @@ impl Running {
         let local_stream = link::open(local).await.map_err(&at_local)?;
         let connect = link::connect(local, receive_maximum.get(), None);
         let (mut local_link, connack) = link::introduce(local_stream, connect).await.map_err(&at_local)?;
-        let local_agreed = Agreed::new(local.version, &connack);
+        let local_agreed = Agreed::new(local.version, local.keep_alive, &connack);
 
         let mut connect = link::connect(remote, receive_maximum.get(), self.settings.state_topic.as_ref());
         connect.is_bridge &= !self.is_level_refused.load(Ordering::Relaxed);
@@ -163,7 +164,7 @@ impl Running {
                 return Err(at_remote(kind));
             }
         };
-        let agreed = [local_agreed, Agreed::new(remote.version, &connack)];
+        let agreed = [local_agreed, Agreed::new(remote.version, remote.keep_alive, &connack)];
         let relay = Relay::new(Arc::clone(&self.settings), Arc::clone(&self.status), agreed);
         Ok(Connected { links: [local_link, remote_link], relay })
     }
@@ -171,10 +172,7 @@ impl Running {
     /// Relays until a connection ends.
     async fn relay(&self, Connected { links: [local, remote], relay }: &mut Connected) -> Failure {
         let [at_local, at_remote] = Side::BOTH.map(|side| self.failed(side));
-        let keep_alive = self.settings.local.keep_alive.min(self.settings.remote.keep_alive);
-        let keep_alive = Duration::from_secs(keep_alive.get().into());
-        let mut pings = interval_at(tokio::time::Instant::now() + keep_alive, keep_alive);
-        pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut pings = relay.halves.each_ref().map(|half| half.agreed.keep_alive.map(pings));
         // Packets that came with CONNACK.
         let mut received = [true, true];
         let mut is_told = false;
@@ -196,6 +194,7 @@ impl Running {
             let is_read = Side::BOTH.map(|side| relay.is_read(side));
             let [to_local, to_remote] = relay.halves.each_mut().map(|half| &mut half.out);
             let writes = [!local.writer.is_idle(to_local), !remote.writer.is_idle(to_remote)];
+            let [local_pings, remote_pings] = &mut pings;
             let (done, at): (_, &dyn Fn(FailureKind) -> Failure) = tokio::select! {
                 done = local.reader.read(), if is_read[0] => {
                     received[0] = true;
@@ -207,15 +206,8 @@ impl Running {
                 }
                 done = local.writer.write(to_local), if writes[0] => (done, &at_local),
                 done = remote.writer.write(to_remote), if writes[1] => (done, &at_remote),
-                _ = pings.tick() => {
-                    let silent = Side::BOTH.into_iter().find(|&side| !relay.ping(side));
-                    let no_answer = || Err(FailureKind::NoAnswer(keep_alive.as_secs()));
-                    match silent {
-                        Some(Side::Local) => (no_answer(), &at_local),
-                        Some(Side::Remote) => (no_answer(), &at_remote),
-                        None => (Ok(()), &at_local),
-                    }
-                }
+                seconds = tick(local_pings) => (relay.ping(Side::Local, seconds), &at_local),
+                seconds = tick(remote_pings) => (relay.ping(Side::Remote, seconds), &at_remote),
             };
             if let Err(kind) = done {
                 return at(kind);
@@ -249,6 +241,20 @@ impl Running {
         }
         Side::BOTH.iter().for_each(|&side| self.status.set_in_flight(side, 0));
     }
+}
+
+fn pings(keep_alive: NonZeroU16) -> Interval {
+    let period = Duration::from_secs(keep_alive.get().into());
+    let mut pings = interval_at(tokio::time::Instant::now() + period, period);
+    pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    pings
+}
+
+/// Waits for the next PINGREQ of one side, and returns its Keep Alive in seconds. Cancel safe.
+async fn tick(pings: &mut Option<Interval>) -> u64 {
+    let Some(pings) = pings else { return std::future::pending().await };
+    pings.tick().await;
+    pings.period().as_secs()
 }
 
 /// Handles the packets of one side that were read.

@@ -32,7 +32,7 @@ pub(crate) struct Relay {
 
 /// One side.
 pub(crate) struct Half {
-    agreed: Agreed,
+    pub(crate) agreed: Agreed,
     /// Packets to this side.
     pub(crate) out: WriteBuffer,
     /// Messages of this side.
@@ -46,6 +46,8 @@ pub(crate) struct Half {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Agreed {
     version: ProtocolVersion,
+    /// `None` = the broker wants no PINGREQ.
+    pub(crate) keep_alive: Option<NonZeroU16>,
     session_present: bool,
     receive_maximum: u16,
     maximum_packet_size: u32,
@@ -54,10 +56,11 @@ pub(crate) struct Agreed {
 }
 
 impl Agreed {
-    pub(crate) fn new(version: ProtocolVersion, connack: &ConnAck) -> Self {
+    pub(crate) fn new(version: ProtocolVersion, keep_alive: NonZeroU16, connack: &ConnAck) -> Self {
         let properties = &connack.properties;
         Self {
             version,
+            keep_alive: properties.server_keep_alive.map_or(Some(keep_alive), NonZeroU16::new),
             session_present: connack.session_present,
             receive_maximum: properties.receive_maximum.map_or(u16::MAX, NonZeroU16::get),
             maximum_packet_size: properties.maximum_packet_size.map_or(u32::MAX, NonZeroU32::get),
@@ -166,11 +169,17 @@ impl Relay {
         Ok(())
     }
 
-    /// Sends a PINGREQ. False if the last one has no answer.
-    pub(crate) fn ping(&mut self, side: Side) -> bool {
+    /// Sends a PINGREQ, `seconds` after the last one.
+    ///
+    /// # Errors
+    /// The side has been silent since then.
+    pub(crate) fn ping(&mut self, side: Side, seconds: u64) -> Result<(), FailureKind> {
         let half = self.half(side);
         half.write(&Packet::PingReq(PingReq::PLAIN));
-        !std::mem::replace(&mut half.awaits_ping, true)
+        if std::mem::replace(&mut half.awaits_ping, true) {
+            return Err(FailureKind::NoAnswer(seconds));
+        }
+        Ok(())
     }
 
     /// Publishes the bridge's state at the remote broker.

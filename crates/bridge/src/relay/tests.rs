@@ -57,6 +57,7 @@ impl Broker {
         self.connection = Some(connection);
         Agreed {
             version: ProtocolVersion::V5,
+            keep_alive: None,
             session_present,
             receive_maximum: self.limits.receive_maximum,
             maximum_packet_size: u32::MAX,
@@ -294,4 +295,15 @@ fn message_that_has_passed_this_bridge_ends_here() {
     assert_eq!((names, passed.retain), (vec!["other", "b"], true));
     assert_eq!(world.brokers[1].connection.as_ref().unwrap().session().in_flight(), 0);
     assert_eq!(world.relay.status.dropped(Dropped::Loop), 2);
+}
+
+#[test]
+fn broker_decides_on_keep_alive() {
+    let ours = NonZeroU16::new(60).unwrap();
+    for (theirs, seconds) in [(None, Some(60)), (Some(5), Some(5)), (Some(0), None)] {
+        let mut connack = ConnAck::new(false, ReasonCode::Success);
+        connack.properties.server_keep_alive = theirs;
+        let agreed = Agreed::new(ProtocolVersion::V5, ours, &connack);
+        assert_eq!(agreed.keep_alive.map(NonZeroU16::get), seconds, "{theirs:?}");
+    }
 }
