@@ -192,16 +192,17 @@ impl Running {
                 self.begins(relay);
             }
             let is_read = Side::BOTH.map(|side| relay.is_read(side));
+            let mut heard = None;
             let [to_local, to_remote] = relay.halves.each_mut().map(|half| &mut half.out);
             let writes = [!local.writer.is_idle(to_local), !remote.writer.is_idle(to_remote)];
             let [local_pings, remote_pings] = &mut pings;
             let (done, at): (_, &dyn Fn(FailureKind) -> Failure) = tokio::select! {
                 done = local.reader.read(), if is_read[0] => {
-                    received[0] = true;
+                    heard = Some(Side::Local);
                     (done, &at_local)
                 }
                 done = remote.reader.read(), if is_read[1] => {
-                    received[1] = true;
+                    heard = Some(Side::Remote);
                     (done, &at_remote)
                 }
                 done = local.writer.write(to_local), if writes[0] => (done, &at_local),
@@ -211,6 +212,10 @@ impl Running {
             };
             if let Err(kind) = done {
                 return at(kind);
+            }
+            if let Some(side) = heard {
+                relay.hear(side);
+                received[side as usize] = true;
             }
             // Messages that waited may be read again.
             Side::BOTH.iter().for_each(|&side| received[side as usize] |= !is_read[side as usize]);

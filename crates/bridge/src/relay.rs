@@ -39,6 +39,7 @@ pub(crate) struct Half {
     flow: Flow,
     /// Subscriptions that this side has not answered.
     requests: HashMap<PacketId, TopicFilter>,
+    /// A PINGREQ was sent, since when nothing has come.
     awaits_ping: bool,
 }
 
@@ -156,7 +157,7 @@ impl Relay {
             Packet::PubRec(ack) => self.acknowledged(from, PacketType::PubRec, &ack, now)?,
             Packet::PubComp(ack) => self.completed(from, ack.packet_id, now),
             Packet::SubAck(suback) => self.subscribed(from, &suback, now),
-            Packet::PingResp => self.half(from).awaits_ping = false,
+            Packet::PingResp => {}
             Packet::Disconnect(Disconnect { reason, properties }) => {
                 let detail = properties.and_then(|properties| properties.reason_string).map(|text| text.to_string());
                 return Err(FailureKind::Disconnected { reason, detail });
@@ -169,14 +170,20 @@ impl Relay {
         Ok(())
     }
 
+    /// Records that bytes of this side have come. PINGRESP may be long behind other packets.
+    pub(crate) fn hear(&mut self, side: Side) {
+        self.half(side).awaits_ping = false;
+    }
+
     /// Sends a PINGREQ, `seconds` after the last one.
     ///
     /// # Errors
-    /// The side has been silent since then.
+    /// The side has been silent since then, although it was read.
     pub(crate) fn ping(&mut self, side: Side, seconds: u64) -> Result<(), FailureKind> {
+        let is_read = self.is_read(side);
         let half = self.half(side);
         half.write(&Packet::PingReq(PingReq::PLAIN));
-        if std::mem::replace(&mut half.awaits_ping, true) {
+        if std::mem::replace(&mut half.awaits_ping, true) && is_read {
             return Err(FailureKind::NoAnswer(seconds));
         }
         Ok(())

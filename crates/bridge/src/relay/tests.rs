@@ -192,6 +192,11 @@ fn inputs() -> [(Decoder, BytesMut); 2] {
     [(); 2].map(|()| (Decoder::client(ProtocolVersion::V5, u32::MAX), BytesMut::new()))
 }
 
+fn message(number: u16, qos: QoS, dup: bool) -> Packet {
+    let publish = Publish::new(TopicName::try_from("t").unwrap(), number.to_string().into());
+    Packet::Publish(Publish { packet_id: PacketId::new(number), qos, dup, ..publish })
+}
+
 fn assert_delivered(received: &[usize], count: usize, qos: QoS, seed: u64) {
     if qos == QoS::ExactlyOnce {
         assert_eq!(received, (0..count).collect::<Vec<_>>(), "seed {seed}: exactly once and in order");
@@ -306,4 +311,30 @@ fn broker_decides_on_keep_alive() {
         let agreed = Agreed::new(ProtocolVersion::V5, ours, &connack);
         assert_eq!(agreed.keep_alive.map(NonZeroU16::get), seconds, "{theirs:?}");
     }
+}
+
+#[test]
+fn any_byte_is_a_sign_of_life() {
+    let mut world = World::new([Limits::default(); 2]);
+    let relay = &mut world.relay;
+    for _ in 0..3 {
+        relay.ping(Side::Remote, 1).unwrap();
+        relay.hear(Side::Remote);
+    }
+    relay.ping(Side::Remote, 1).unwrap();
+    relay.hear(Side::Local);
+    assert!(matches!(relay.ping(Side::Remote, 1), Err(FailureKind::NoAnswer(1))));
+}
+
+#[test]
+fn side_that_is_not_read_is_not_called_silent() {
+    let mut world = World::new([Limits::default(), Limits { receive_maximum: 1, ..Limits::default() }]);
+    let relay = &mut world.relay;
+    relay.half(Side::Local).agreed.version = ProtocolVersion::V311;
+    for number in 1..=BRIDGE_RECEIVE_MAXIMUM + 1 {
+        assert!(relay.is_read(Side::Local), "{number}");
+        relay.receive(Side::Local, message(number, QoS::AtLeastOnce, false), world.now).unwrap();
+    }
+    assert!(!relay.is_read(Side::Local));
+    (0..3).for_each(|_| relay.ping(Side::Local, 1).unwrap());
 }
