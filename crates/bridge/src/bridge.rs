@@ -1,8 +1,9 @@
 //! The bridge: connects to both brokers, relays between them, and begins again after a loss.
 
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::io;
 use std::num::NonZeroU16;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -46,7 +47,7 @@ impl Bridge {
         let running = Running {
             settings: Arc::new(settings),
             status: Arc::clone(&status),
-            is_level_refused: AtomicBool::new(false),
+            refused: RefCell::default(),
         };
         let name = format!("bridge-{}", running.settings.name.as_str());
         let main = move || runtime.block_on(running.run(stopped));
@@ -73,8 +74,8 @@ impl Bridge {
 struct Running {
     settings: Arc<Settings>,
     status: Arc<Status>,
-    /// The remote broker has refused a protocol level with bit 7.
-    is_level_refused: AtomicBool,
+    /// Codes by which the remote broker has refused what a CONNECT can do without.
+    refused: RefCell<HashSet<ReasonCode>>,
 }
 
 /// Both connections.
@@ -150,13 +151,13 @@ impl Running {
         let local_agreed = Agreed::new(local.version, local.keep_alive, &connack);
 
         let mut connect = link::connect(remote, receive_maximum.get(), self.settings.state_topic.as_ref());
-        connect.is_bridge &= !self.is_level_refused.load(Ordering::Relaxed);
+        link::leave_out(&mut connect, &self.refused.borrow());
         let introduced = link::introduce(remote_stream, connect).await;
         let (remote_link, connack) = match introduced {
             Ok(introduced) => introduced,
             Err(kind) => {
-                if link::is_level_refused(&kind) {
-                    self.is_level_refused.store(true, Ordering::Relaxed);
+                if let FailureKind::Refused { reason, .. } = kind {
+                    self.refused.borrow_mut().insert(reason);
                 }
                 let mut out = WriteBuffer::new();
                 Packet::Disconnect(Disconnect::new(ReasonCode::Success)).encode(local.version, &mut out);
@@ -217,6 +218,9 @@ impl Running {
                 relay.hear(side);
                 received[side as usize] = true;
             }
+            // Output that has left makes room.
+            let now = Instant::now();
+            Side::BOTH.iter().for_each(|&side| relay.send_waiting(side, now));
             // Messages that waited may be read again.
             Side::BOTH.iter().for_each(|&side| received[side as usize] |= !is_read[side as usize]);
         }

@@ -47,12 +47,19 @@ impl Flow {
         self.waiting.push_back(waiting);
     }
 
-    /// Takes the first message if the destination, with this Receive Maximum, has quota for it. `is_used`: identifiers of
-    /// requests to the destination.
-    pub(crate) fn next(&mut self, receive_maximum: u16, is_used: impl Fn(PacketId) -> bool) -> Option<Waiting> {
-        let id = self.waiting.front()?.publish.packet_id?;
-        let has_quota = self.open.len() < usize::from(receive_maximum) || self.open.contains_key(&id);
-        if has_quota && !is_used(id) { self.waiting.pop_front() } else { None }
+    /// Takes the first message if the destination, with this Receive Maximum, has quota for it. `is_slow`: the destination
+    /// takes no QoS 0 messages now. `is_used`: identifiers of requests to the destination.
+    pub(crate) fn next(
+        &mut self,
+        receive_maximum: u16,
+        is_slow: bool,
+        is_used: impl Fn(PacketId) -> bool,
+    ) -> Option<Waiting> {
+        let publish = &self.waiting.front()?.publish;
+        let id = publish.packet_id?;
+        let has_quota = || self.open.len() < usize::from(receive_maximum) || self.open.contains_key(&id);
+        let goes = if publish.qos.is_acknowledged() { has_quota() && !is_used(id) } else { !is_slow };
+        if goes { self.waiting.pop_front() } else { None }
     }
 
     /// Whether the destination may hold the identifier of this message for an earlier one.

@@ -1,5 +1,6 @@
 //! A connection to one broker.
 
+use std::collections::HashSet;
 use std::io;
 use std::time::Duration;
 
@@ -153,9 +154,15 @@ impl Writer {
     }
 }
 
-/// Whether the broker refused the protocol level.
-pub(crate) fn is_level_refused(kind: &FailureKind) -> bool {
-    matches!(kind, FailureKind::Refused { reason: ReasonCode::UnsupportedProtocolVersion, .. })
+/// Leaves out what the broker has refused before with these codes, if the bridge can do without it.
+pub(crate) fn leave_out(connect: &mut Connect, refused: &HashSet<ReasonCode>) {
+    connect.is_bridge &= !refused.contains(&ReasonCode::UnsupportedProtocolVersion);
+    if let Some(will) = &mut connect.will {
+        will.retain &= !refused.contains(&ReasonCode::RetainNotSupported);
+        if refused.contains(&ReasonCode::QoSNotSupported) {
+            will.qos = QoS::AtMostOnce;
+        }
+    }
 }
 
 fn no_answer() -> FailureKind {

@@ -84,6 +84,11 @@ impl Half {
         Ack::new(id, reason).encode(kind, self.agreed.version, &mut self.out);
     }
 
+    /// Whether the broker reads too slowly for QoS 0 messages.
+    fn is_slow(&self) -> bool {
+        self.out.len() >= SLOW_BYTES
+    }
+
     /// Whether the broker accepts a packet of this size.
     fn takes(&self, publish: &Publish) -> bool {
         let maximum = self.agreed.maximum_packet_size as usize;
@@ -211,24 +216,15 @@ impl Relay {
             self.drop_message(from, &publish, source_qos, reason);
             return Ok(());
         }
-        let id = publish.packet_id;
-        let [source, destination] = self.both(from);
-        let Some(id) = id.filter(|_| publish.qos.is_acknowledged()) else {
-            if !source_qos.is_acknowledged() && destination.out.len() >= SLOW_BYTES {
-                self.drop_message(from, &publish, source_qos, Dropped::Slow);
-                return Ok(());
-            }
-            publish.packet_id = None;
-            destination.write(&Packet::Publish(publish));
-            if let Some(id) = id {
-                source.acknowledge(first_answer(source_qos), id, ReasonCode::Success);
-            }
+        if source_qos.is_acknowledged() {
+            self.half(from).flow.wait(Waiting { since: now, source_qos, publish });
+            self.send_waiting(from, now);
+        } else if self.half(from.other()).is_slow() {
+            self.drop_message(from, &publish, source_qos, Dropped::Slow);
+        } else {
+            self.half(from.other()).write(&Packet::Publish(publish));
             self.status.count_message(from);
-            return Ok(());
-        };
-        publish.packet_id = Some(id);
-        source.flow.wait(Waiting { since: now, source_qos, publish });
-        self.send_waiting(from, now);
+        }
         Ok(())
     }
 
@@ -270,13 +266,15 @@ impl Relay {
         }
     }
 
-    /// Sends the messages for which the destination has quota.
-    fn send_waiting(&mut self, from: Side, now: Instant) {
+    /// Sends the messages for which the destination has quota, or room.
+    pub(crate) fn send_waiting(&mut self, from: Side, now: Instant) {
         let [source, destination] = self.both(from);
         let mut sent = 0;
         let is_used = |requests: &HashMap<PacketId, TopicFilter>, id| requests.contains_key(&id);
         while let Some(waiting) =
-            source.flow.next(destination.agreed.receive_maximum, |id| is_used(&destination.requests, id))
+            source.flow.next(destination.agreed.receive_maximum, destination.is_slow(), |id| {
+                is_used(&destination.requests, id)
+            })
         {
             let Waiting { since, source_qos, mut publish } = waiting;
             let Some(id) = publish.packet_id else { continue };
@@ -288,9 +286,15 @@ impl Relay {
                 // Not 0, which some brokers take for no expiry.
                 *expiry = expiry.saturating_sub(now.saturating_duration_since(since).as_secs() as u32).max(1);
             }
+            sent += 1;
+            if !publish.qos.is_acknowledged() {
+                (publish.packet_id, publish.dup) = (None, false);
+                destination.write(&Packet::Publish(publish));
+                source.acknowledge(first_answer(source_qos), id, ReasonCode::Success);
+                continue;
+            }
             source.flow.open(id, Open { source_qos, qos: publish.qos, is_clearing });
             destination.write(&Packet::Publish(publish));
-            sent += 1;
         }
         (0..sent).for_each(|_| self.status.count_message(from));
     }

@@ -338,3 +338,40 @@ fn side_that_is_not_read_is_not_called_silent() {
     assert!(!relay.is_read(Side::Local));
     (0..3).for_each(|_| relay.ping(Side::Local, 1).unwrap());
 }
+
+#[test]
+fn message_with_lowered_qos_waits_for_room() {
+    let mut world = World::new([Limits::default(), Limits { maximum_qos: QoS::AtMostOnce, ..Limits::default() }]);
+    world.settle();
+    let topic = TopicName::try_from("t").unwrap();
+    let filler = Publish::new(topic, vec![0; SLOW_BYTES].into());
+    world.relay.receive(Side::Local, Packet::Publish(filler), world.now).unwrap();
+    world.relay.receive(Side::Local, message(1, QoS::AtLeastOnce, true), world.now).unwrap();
+    world.relay.send_waiting(Side::Local, world.now);
+    assert!(world.relay.half(Side::Local).out.is_empty(), "it is not acknowledged");
+
+    world.pass(Side::Remote, true, usize::MAX);
+    world.relay.send_waiting(Side::Local, world.now);
+    world.pass(Side::Remote, true, usize::MAX);
+    let last = world.brokers[1].received.last().unwrap();
+    assert_eq!((&last.payload[..], last.qos, last.dup), (&b"1"[..], QoS::AtMostOnce, false));
+    assert!(!world.relay.half(Side::Local).out.is_empty(), "it is acknowledged");
+}
+
+#[test]
+fn connect_leaves_out_what_was_refused() {
+    let topic = TopicName::try_from("state").unwrap();
+    let endpoint = Endpoint { version: ProtocolVersion::V311, is_marked: true, ..settings().remote.clone() };
+    let level = ReasonCode::UnsupportedProtocolVersion;
+    for (refused, is_bridge, retain, qos) in [
+        (vec![], true, true, QoS::AtLeastOnce),
+        (vec![level], false, true, QoS::AtLeastOnce),
+        (vec![ReasonCode::RetainNotSupported], true, false, QoS::AtLeastOnce),
+        (vec![ReasonCode::RetainNotSupported, ReasonCode::QoSNotSupported], true, false, QoS::AtMostOnce),
+    ] {
+        let mut connect = crate::link::connect(&endpoint, 1, Some(&topic));
+        crate::link::leave_out(&mut connect, &refused.into_iter().collect());
+        let will = connect.will.unwrap();
+        assert_eq!((connect.is_bridge, will.retain, will.qos), (is_bridge, retain, qos));
+    }
+}
