@@ -21,6 +21,8 @@ pub(crate) struct Open {
     pub(crate) source_qos: QoS,
     /// QoS at the destination, which may be lower.
     pub(crate) qos: QoS,
+    /// The source has sent it with DUP.
+    pub(crate) is_repeated: bool,
     /// A PUBREL went before it, whose PUBCOMP has not come.
     pub(crate) is_clearing: bool,
 }
@@ -77,7 +79,8 @@ impl Flow {
 
     /// Opens a message whose source releases it, on this connection or after an earlier one.
     pub(crate) fn release(&mut self, id: PacketId) {
-        let released = Open { source_qos: QoS::ExactlyOnce, qos: QoS::ExactlyOnce, is_clearing: false };
+        let qos = QoS::ExactlyOnce;
+        let released = Open { source_qos: qos, qos, is_repeated: false, is_clearing: false };
         self.open.entry(id).or_insert(released);
     }
 

@@ -293,7 +293,7 @@ impl Relay {
                 source.acknowledge(first_answer(source_qos), id, ReasonCode::Success);
                 continue;
             }
-            source.flow.open(id, Open { source_qos, qos: publish.qos, is_clearing });
+            source.flow.open(id, Open { source_qos, qos: publish.qos, is_repeated: publish.dup, is_clearing });
             destination.write(&Packet::Publish(publish));
         }
         (0..sent).for_each(|_| self.status.count_message(from));
@@ -312,11 +312,14 @@ impl Relay {
 
     /// PUBACK or PUBREC of a destination.
     fn acknowledged(&mut self, by: Side, kind: PacketType, ack: &Ack, now: Instant) -> Result<(), FailureKind> {
-        let (id, reason) = (ack.packet_id, ack.reason);
+        let (id, mut reason) = (ack.packet_id, ack.reason);
         let from = by.other();
         let Some(open) = self.half(from).flow.get(id) else { return Ok(()) };
         if first_answer(open.qos) != kind {
             return Err(FailureKind::Unexpected(kind));
+        }
+        if open.is_repeated && reason == ReasonCode::PacketIdentifierInUse {
+            reason = ReasonCode::Success; // The identifier is in use by this message.
         }
         if reason.is_error() && self.status.count_dropped(Dropped::Refused) {
             let (bridge, by) = (self.settings.name.as_str(), by.name());

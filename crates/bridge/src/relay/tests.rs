@@ -375,3 +375,18 @@ fn connect_leaves_out_what_was_refused() {
         assert_eq!((connect.is_bridge, will.retain, will.qos), (is_bridge, retain, qos));
     }
 }
+
+#[test]
+fn identifier_in_use_by_the_message_itself_is_no_refusal() {
+    for (dup, told) in [(true, ReasonCode::Success), (false, ReasonCode::PacketIdentifierInUse)] {
+        let mut world = World::new([Limits::default(); 2]);
+        world.relay.half(Side::Local).out.clear();
+        world.relay.receive(Side::Local, message(1, QoS::ExactlyOnce, dup), world.now).unwrap();
+        let ack = Ack::new(PacketId::new(1).unwrap(), ReasonCode::PacketIdentifierInUse);
+        world.relay.receive(Side::Remote, Packet::PubRec(ack), world.now).unwrap();
+        let (mut decoder, mut input) = (Decoder::client(ProtocolVersion::V5, u32::MAX), BytesMut::new());
+        input.extend_from_slice(&world.relay.half(Side::Local).out.to_bytes());
+        let Decoded::Packet(Packet::PubRec(ack)) = decoder.decode(&mut input).unwrap() else { panic!("no PUBREC") };
+        assert_eq!((ack.reason, world.relay.status.dropped(Dropped::Refused)), (told, u64::from(!dup)));
+    }
+}
