@@ -79,6 +79,7 @@ pub(crate) fn run(arguments: &BridgeArgs) -> Result<(), BridgeError> {
             }
         }
         service_manager::stopping();
+        bridges.iter().for_each(Bridge::stop);
         bridges.iter().for_each(Bridge::finish);
         Ok(())
     })

@@ -33,7 +33,9 @@ impl Bridges {
 
     /// Ends the bridges in order, so that the remote brokers learn of it.
     pub(crate) async fn finish(&self) {
-        for open in self.0.all() {
+        let all = self.0.all();
+        all.iter().for_each(|open| open.0.stop());
+        for open in all {
             let _ = tokio::task::spawn_blocking(move || open.0.finish()).await;
         }
     }
@@ -49,6 +51,10 @@ impl OpenBridge for OfBroker {
             dropped: Dropped::ALL.map(|reason| (reason.name(), status.dropped(reason))).to_vec(),
             error: status.error(),
         }
+    }
+
+    fn stop(&self) {
+        self.0.0.stop();
     }
 
     fn finish(&self) {

@@ -50,7 +50,10 @@ impl Bridge {
             refused: RefCell::default(),
         };
         let name = format!("bridge-{}", running.settings.name.as_str());
-        let main = move || runtime.block_on(running.run(stopped));
+        let main = move || {
+            runtime.block_on(running.run(stopped));
+            runtime.shutdown_background(); // The look-up of a name may take long.
+        };
         let thread = std::thread::Builder::new().name(name).spawn(main)?;
         Ok(Self { status, thread: Mutex::new(Some(thread)), stop })
     }
@@ -60,9 +63,14 @@ impl Bridge {
         &self.status
     }
 
+    /// Tells the bridge to end, as [`Bridge::finish`] does, without waiting for that.
+    pub fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
     /// Ends the bridge in order: both brokers get DISCONNECT, and keep their sessions. Blocks for two seconds at most.
     pub fn finish(&self) {
-        self.stop.send_replace(true);
+        self.stop();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             // A panic was printed by the thread.

@@ -55,6 +55,9 @@ pub trait OpenBridge: fmt::Debug + Send + Sync {
     /// Its state.
     fn state(&self) -> BridgeState;
 
+    /// Tells it to end, without waiting for that.
+    fn stop(&self);
+
     /// Ends it in order, so that another one may take its place. Blocks for two seconds at most.
     fn finish(&self);
 }

@@ -36,7 +36,9 @@ impl Listeners {
     /// Runs the bridges of a configuration, and ends those that it lacks.
     pub(in crate::broker) fn run_bridges(&mut self, config: &Config, shared: &Arc<BrokerState>) {
         let is_left_out = |running: &mut RunningBridge| !config.own_bridges().any(|bridge| *bridge == running.settings);
-        self.bridges.extract_if(.., is_left_out).for_each(|running| running.open.finish());
+        let left_out: Vec<_> = self.bridges.extract_if(.., is_left_out).collect();
+        left_out.iter().for_each(|running| running.open.stop());
+        left_out.iter().for_each(|running| running.open.finish());
         for bridge in config.own_bridges() {
             if self.runs(bridge) {
                 continue;
