@@ -57,8 +57,9 @@ fn settings(
 ) -> Result<Settings, String> {
     let credentials = login(bridge.user.as_ref(), bridge.password_file.as_deref());
     let credentials = credentials.map_err(|reason| format!("password_file: {reason}"))?;
-    let client_id = bridge.client_id.clone().unwrap_or_else(|| bridge.name.clone());
-    let local_id = Text::try_from(format!("local.{}", client_id.as_str()));
+    let client_id = bridge.client_id().clone();
+    // The name, which is unique in a file: bridges to several brokers may have one Client Identifier there.
+    let local_id = Text::try_from(format!("local.{}", bridge.name.as_str()));
     let endpoint = |address, transport, client_id, credentials| Endpoint {
         address,
         transport,
@@ -70,7 +71,7 @@ fn settings(
     };
     let remote_transport = transport(&bridge.remote, &bridge.tls)?;
     let remote = endpoint(bridge.remote.address(), remote_transport, client_id.clone(), credentials);
-    let local_id = local_id.map_err(|error| format!("client_id: {error}"))?;
+    let local_id = local_id.map_err(|error| format!("name: {error}"))?;
     let local = endpoint(local_address, local_transport, local_id, local_credentials);
     let rules = bridge.topics.iter().map(|topic| {
         let direction = match topic.direction {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 
-use serde::de::{Deserializer, Error};
+use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use tenbin_codec::{ProtocolVersion, QoS, Text, TopicFilter};
 
@@ -23,7 +23,7 @@ pub struct Bridge {
     pub local: Option<BrokerUrl>,
     /// Client Identifier at the remote broker; `None` = the name.
     #[serde(default, deserialize_with = "text")]
-    pub client_id: Option<Text>,
+    client_id: Option<Text>,
     /// User Name at the remote broker.
     #[serde(default, deserialize_with = "text")]
     pub user: Option<Text>,
@@ -114,6 +114,11 @@ impl Bridge {
     /// Name of the listener whose clients are the broker's bridges. It has no address and no ACL.
     pub(crate) const LISTENER: &'static str = "$bridge";
 
+    /// Client Identifier at the remote broker.
+    pub fn client_id(&self) -> &Text {
+        self.client_id.as_ref().unwrap_or(&self.name)
+    }
+
     /// Keep Alive at both brokers.
     pub fn keep_alive_seconds(&self) -> NonZeroU16 {
         nonzero(self.keep_alive_seconds.get())
@@ -122,6 +127,12 @@ impl Bridge {
     /// Most unacknowledged QoS 1 and 2 messages of one broker.
     pub fn receive_maximum(&self) -> NonZeroU16 {
         nonzero(self.receive_maximum.get())
+    }
+
+    /// Whether the remote broker would keep one session for both bridges.
+    fn shares_session(&self, other: &Self) -> bool {
+        let is_same_host = self.remote.host.eq_ignore_ascii_case(&other.remote.host);
+        is_same_host && self.remote.port == other.remote.port && self.client_id() == other.client_id()
     }
 
     /// Checks keys that depend on others.
@@ -154,6 +165,50 @@ impl<'de> Deserialize<'de> for Bridge {
         bridge.check().map_err(D::Error::custom)?;
         Ok(bridge)
     }
+}
+
+/// A table that follows these ones. It reports its own errors, so that they have its line.
+struct Following<'a>(&'a [Bridge]);
+
+impl<'de> DeserializeSeed<'de> for Following<'_> {
+    type Value = Bridge;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Bridge, D::Error> {
+        let bridge = <Bridge as Deserialize>::deserialize(deserializer)?;
+        // Two with one name have an error in any case.
+        let mut others = self.0.iter().filter(|other| other.name != bridge.name);
+        if let Some(other) = others.find(|other| other.shares_session(&bridge)) {
+            let [name, other, id] = [&bridge.name, &other.name, bridge.client_id()].map(Text::as_str);
+            let address = bridge.remote.address();
+            return Err(D::Error::custom(format!(
+                "bridge {name:?}: client_id: bridge {other:?} is {id:?} at {address} already"
+            )));
+        }
+        Ok(bridge)
+    }
+}
+
+struct AllBridges;
+
+impl<'de> Visitor<'de> for AllBridges {
+    type Value = Vec<Bridge>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("tables [[bridge]]")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut tables: A) -> Result<Vec<Bridge>, A::Error> {
+        let mut all = Vec::new();
+        while let Some(bridge) = tables.next_element_seed(Following(&all))? {
+            all.push(bridge);
+        }
+        Ok(all)
+    }
+}
+
+/// All tables `[[bridge]]`, each of which has its own session at its remote broker.
+pub(super) fn all<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Bridge>, D::Error> {
+    deserializer.deserialize_seq(AllBridges)
 }
 
 impl<'de> Deserialize<'de> for BridgeTopic {
@@ -335,6 +390,12 @@ mod tests {
         }
         let error = Config::parse(&format!("{TABLE}{TOPIC}{TABLE}{TOPIC}")).unwrap_err().to_string();
         assert!(error.contains("bridge: two of them are called \"b\""), "{error}");
+        let second = TABLE.replace("\"b\"", "\"c\"").replace("hub", "HUB") + "client_id = \"b\"\n" + TOPIC;
+        let error = Config::parse(&format!("{TABLE}{TOPIC}{second}")).unwrap_err().to_string();
+        let words = "bridge \"c\": client_id: bridge \"b\" is \"b\" at HUB:1883 already";
+        assert!(error.contains("line 7:") && error.contains(words), "{error}");
+        let elsewhere = second.replace("HUB", "hub2");
+        assert_eq!(Config::parse(&format!("{TABLE}{TOPIC}{elsewhere}")).unwrap().bridge.len(), 2);
         let listener = "[[listeners]]\naddress = \"127.0.0.1:1\"\nname = \"$bridge\"\n";
         let error = Config::parse(listener).unwrap_err().to_string();
         assert!(error.contains("two of them are called \"$bridge\""), "{error}");

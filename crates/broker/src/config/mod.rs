@@ -124,7 +124,7 @@ pub struct Config {
     #[serde(skip_serializing)]
     pub webhook: Vec<Webhook>,
     /// Bridges to other brokers.
-    #[serde(skip_serializing)]
+    #[serde(deserialize_with = "bridge::all", skip_serializing)]
     pub bridge: Vec<Bridge>,
     /// Origin, by which a reload recognises a cut file.
     #[doc(hidden)]
