@@ -11,6 +11,9 @@ use tenbin_broker::config::{Bridge, BridgeDirection, BridgeTls, BrokerUrl};
 use tenbin_broker::gateways::Entrance;
 use tenbin_codec::{ProtocolVersion, Secret, Text, TopicName};
 
+/// User Name and password.
+type Credentials = (Text, Option<Secret>);
+
 /// Bytes that a stream in memory holds in each direction.
 const CAPACITY: usize = 64 * 1024;
 /// Address of a bridge at its broker.
@@ -53,7 +56,7 @@ fn settings(
     bridge: &Bridge,
     local_address: String,
     local_transport: Transport,
-    local_credentials: Option<(Text, Secret)>,
+    local_credentials: Option<Credentials>,
 ) -> Result<Settings, String> {
     let credentials = login(bridge.user.as_ref(), bridge.password_file.as_deref());
     let credentials = credentials.map_err(|reason| format!("password_file: {reason}"))?;
@@ -93,18 +96,15 @@ fn settings(
     })
 }
 
-fn login(user: Option<&Text>, password_file: Option<&Path>) -> Result<Option<(Text, Secret)>, String> {
+fn login(user: Option<&Text>, password_file: Option<&Path>) -> Result<Option<Credentials>, String> {
     let Some(user) = user else {
         return if password_file.is_some() { Err("needs a user".to_owned()) } else { Ok(None) };
     };
-    let password = match password_file {
-        None => String::new(),
-        Some(path) => {
-            let text = tenbin_kit::files::read_text(path).map_err(|error| format!("{}: {error}", path.display()))?;
-            text.lines().next().unwrap_or_default().to_owned()
-        }
-    };
-    Ok(Some((user.clone(), Secret::from(password))))
+    let password = password_file.map(|path| {
+        let text = tenbin_kit::files::read_text(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok::<_, String>(Secret::from(text.lines().next().unwrap_or_default().to_owned()))
+    });
+    Ok(Some((user.clone(), password.transpose()?)))
 }
 
 fn transport(url: &BrokerUrl, files: &BridgeTls) -> Result<Transport, String> {

@@ -53,7 +53,7 @@ pub(crate) fn connect(endpoint: &Endpoint, receive_maximum: u16, state_topic: Op
     connect.clean_start = false;
     connect.keep_alive = endpoint.keep_alive.get();
     if let Some((user, password)) = &endpoint.credentials {
-        (connect.user_name, connect.password) = (Some(user.clone()), Some(password.clone()));
+        (connect.user_name, connect.password) = (Some(user.clone()), password.clone());
     }
     connect.will = state_topic.map(|topic| Will {
         qos: QoS::AtLeastOnce,

@@ -36,8 +36,8 @@ pub struct Endpoint {
     pub is_marked: bool,
     /// Client Identifier, under which the broker keeps the session.
     pub client_id: Text,
-    /// User Name and password.
-    pub credentials: Option<(Text, Secret)>,
+    /// User Name and perhaps a password.
+    pub credentials: Option<(Text, Option<Secret>)>,
     /// Keep Alive in seconds, at least 1.
     pub keep_alive: NonZeroU16,
 }

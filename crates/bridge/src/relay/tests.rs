@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::{Buf as _, BytesMut};
 use tenbin_client::Transport;
-use tenbin_codec::{AckProperties, Connect, Decoded, Decoder, MessageProperties, PublishTemplate, Secret, TopicName};
+use tenbin_codec::{AckProperties, Connect, Decoded, Decoder, MessageProperties, PublishTemplate, TopicName};
 use tenbin_kit::rng::SplitMix64;
 use tenbin_session::{Connection, Delivery, Event, Limits, Role, Sent, Session};
 
@@ -118,7 +118,7 @@ fn settings() -> Arc<Settings> {
         version: ProtocolVersion::V5,
         is_marked: false,
         client_id: Text::from_static(client_id),
-        credentials: None::<(Text, Secret)>,
+        credentials: None,
         keep_alive: NonZeroU16::MAX,
     };
     Arc::new(Settings {

@@ -234,6 +234,7 @@ impl TryFrom<&str> for BrokerUrl {
     fn try_from(url: &str) -> Result<Self, &'static str> {
         const FORM: &str = "needs to be mqtt://HOST, mqtts://HOST, ws://HOST or wss://HOST, perhaps with :PORT, and for \
                             ws and wss with /PATH";
+        const USER: &str = "has a user: use the keys `user` and `password_file`, or `local_user` and `local_password_file`";
         let (scheme, rest) = url.split_once("://").ok_or(FORM)?;
         let (is_tls, is_web, port) = match scheme {
             "mqtt" => (false, false, 1883),
@@ -243,8 +244,9 @@ impl TryFrom<&str> for BrokerUrl {
             _ => return Err(FORM),
         };
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        if authority.contains('@') {
-            return Err("has a user: use the keys `user` and `password_file`");
+        // A password may have a slash.
+        if authority.contains('@') || (!is_web && path.contains('@')) {
+            return Err(USER);
         }
         let (host, rest) = match authority.strip_prefix('[') {
             Some(v6) => v6.split_once(']').ok_or(FORM)?,
@@ -296,7 +298,11 @@ impl Serialize for BrokerUrl {
 impl<'de> Deserialize<'de> for BrokerUrl {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let url = String::deserialize(deserializer)?;
-        Self::try_from(&url[..]).map_err(|reason| D::Error::custom(format!("{url:?} {reason}")))
+        Self::try_from(&url[..]).map_err(|reason| {
+            // It may hold a password.
+            let shown = if url.contains('@') { "the URL".to_owned() } else { format!("{url:?}") };
+            D::Error::custom(format!("{shown} {reason}"))
+        })
     }
 }
 
@@ -377,6 +383,7 @@ mod tests {
             (with("client_id = \"\"\n"), 4, "client_id: is empty"),
             (with("").replace("mqtt:", "http:"), 3, "remote: \"http://hub\" needs to be mqtt://"),
             (with("").replace("hub", "u:p@hub"), 3, "has a user: use the keys"),
+            (with("").replace("hub", "u:p/p@hub"), 3, "remote: the URL has a user: use the keys `user` and `password_file`"),
             (with("").replace("hub", "hub:0"), 3, "no port from 1"),
             (with("").replace("\"b\"", "\"a/b\""), 2, "name: \"a/b\" is no name"),
             (topic("").replace("\"out\"", "\"up\""), 5, "`in`, `out`, `both`"),
@@ -387,6 +394,7 @@ mod tests {
         ] {
             let error = Config::parse(&text).unwrap_err().to_string();
             assert!(error.contains(&format!("line {line}:")) && error.contains(words), "{text}: {error}");
+            assert!(!error.contains('@'), "{error}");
         }
         let error = Config::parse(&format!("{TABLE}{TOPIC}{TABLE}{TOPIC}")).unwrap_err().to_string();
         assert!(error.contains("bridge: two of them are called \"b\""), "{error}");
