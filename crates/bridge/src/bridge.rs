@@ -17,6 +17,7 @@ use crate::link::{self, Link};
 use crate::relay::{Agreed, Relay};
 use crate::settings::{Endpoint, Settings};
 use crate::status::{Side, Status};
+use crate::suspect::Suspect;
 
 /// A running bridge, on a thread. Dropping it ends it in order, without waiting for that.
 #[derive(Debug)]
@@ -97,9 +98,10 @@ impl Running {
         let mut backoff = Backoff::new(PAUSES).expect("it has pauses");
         // An error says that the bridge was dropped.
         let mut stopped = std::pin::pin!(async move { drop(stopped.wait_for(|is_stopped| *is_stopped).await) });
+        let mut suspect = None;
         loop {
             let connected = tokio::select! {
-                connected = self.connect() => connected,
+                connected = self.connect(suspect.as_ref()) => connected,
                 () = &mut stopped => return,
             };
             let failure = match connected {
@@ -110,6 +112,7 @@ impl Running {
                         failure = self.relay(&mut connected) => Some(failure),
                         () = &mut stopped => None,
                     };
+                    suspect = failure.as_ref().and_then(|failure| connected.relay.suspect_after(failure));
                     self.end(connected, failure.as_ref()).await;
                     backoff.lost_after(since.elapsed());
                     let Some(failure) = failure else { return };
@@ -149,7 +152,7 @@ impl Running {
     ///
     /// The stream to the remote broker comes first: while it cannot be reached, the local one is left alone. But CONNECT goes
     /// to the local broker first: a node of a cluster that may not act must not take the remote session from its successor.
-    async fn connect(&self) -> Result<Connected, Failure> {
+    async fn connect(&self, suspect: Option<&Suspect>) -> Result<Connected, Failure> {
         let [at_local, at_remote] = Side::BOTH.map(|side| self.failed(side));
         let Settings { local, remote, receive_maximum, .. } = &*self.settings;
         let remote_stream = link::open(remote).await.map_err(&at_remote)?;
@@ -174,7 +177,7 @@ impl Running {
             }
         };
         let agreed = [local_agreed, Agreed::new(remote.version, remote.keep_alive, &connack)];
-        let relay = Relay::new(Arc::clone(&self.settings), Arc::clone(&self.status), agreed);
+        let relay = Relay::new(Arc::clone(&self.settings), Arc::clone(&self.status), agreed, suspect.cloned());
         Ok(Connected { links: [local_link, remote_link], relay })
     }
 

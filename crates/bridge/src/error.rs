@@ -38,6 +38,18 @@ impl FailureKind {
     pub(crate) fn is_taken_over(&self) -> bool {
         matches!(self, Self::Disconnected { reason: ReasonCode::SessionTakenOver, .. })
     }
+
+    /// Whether the broker has perhaps ended the connection for a message.
+    pub(crate) fn may_be_of_a_message(&self) -> bool {
+        match self {
+            Self::Closed | Self::Io(_) => true,
+            Self::Disconnected { reason, .. } => {
+                use ReasonCode::{AdministrativeAction, ServerBusy, ServerShuttingDown, SessionTakenOver};
+                !matches!(reason, AdministrativeAction | ServerBusy | ServerShuttingDown | SessionTakenOver)
+            }
+            _ => false,
+        }
+    }
 }
 
 fn in_brackets(detail: &Option<String>) -> String {

@@ -1,13 +1,15 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Instant;
 
-use tenbin_codec::{PacketId, Publish, QoS};
+use tenbin_codec::{PacketId, Publish, QoS, TopicName};
 
 /// QoS 1 and 2 messages of one side that the other one has not wholly acknowledged, by their Packet Identifiers.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
     /// Messages that were sent on this connection.
     open: HashMap<PacketId, Open>,
+    /// Their number so far.
+    sent: u64,
     /// Messages for which the destination has no quota yet, in order.
     waiting: VecDeque<Waiting>,
     /// Identifiers that the destination does not hold for an earlier message.
@@ -15,7 +17,7 @@ pub(crate) struct Flow {
 }
 
 /// A message that waits for an acknowledgement of the destination.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Open {
     /// QoS of the source.
     pub(crate) source_qos: QoS,
@@ -25,6 +27,10 @@ pub(crate) struct Open {
     pub(crate) is_repeated: bool,
     /// A PUBREL went before it, whose PUBCOMP has not come.
     pub(crate) is_clearing: bool,
+    /// Topic of a PUBLISH without an answer.
+    pub(crate) topic: Option<TopicName>,
+    /// Place in the order of the connection.
+    pub(crate) number: u64,
 }
 
 /// A message without quota.
@@ -73,19 +79,31 @@ impl Flow {
         publish.qos == QoS::ExactlyOnce && !publish.dup && publish.packet_id.is_some_and(is_unsure)
     }
 
-    pub(crate) fn open(&mut self, id: PacketId, open: Open) {
-        self.open.insert(id, open);
+    /// Opens a message that is sent now.
+    pub(crate) fn open(&mut self, publish: &Publish, id: PacketId, source_qos: QoS, is_clearing: bool) {
+        self.sent += 1;
+        let (qos, is_repeated, topic) = (publish.qos, publish.dup, Some(publish.topic.clone()));
+        self.open.insert(id, Open { source_qos, qos, is_repeated, is_clearing, topic, number: self.sent });
+    }
+
+    /// The oldest message without an answer.
+    pub(crate) fn oldest(&self) -> Option<(PacketId, &TopicName)> {
+        let unanswered = self.open.iter().filter_map(|(id, open)| Some((open.number, *id, open.topic.as_ref()?)));
+        unanswered.min_by_key(|(number, ..)| *number).map(|(_, id, topic)| (id, topic))
     }
 
     /// Opens a message whose source releases it, on this connection or after an earlier one.
     pub(crate) fn release(&mut self, id: PacketId) {
         let qos = QoS::ExactlyOnce;
-        let released = Open { source_qos: qos, qos, is_repeated: false, is_clearing: false };
+        let released = Open { source_qos: qos, qos, is_repeated: false, is_clearing: false, topic: None, number: 0 };
         self.open.entry(id).or_insert(released);
     }
 
-    pub(crate) fn get(&self, id: PacketId) -> Option<Open> {
-        self.open.get(&id).copied()
+    /// Records the answer to a PUBLISH, and returns its message.
+    pub(crate) fn answered(&mut self, id: PacketId) -> Option<Open> {
+        let open = self.open.get_mut(&id)?;
+        open.topic = None;
+        Some(open.clone())
     }
 
     /// Ends a message.

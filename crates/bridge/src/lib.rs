@@ -23,6 +23,7 @@ mod relay;
 mod rule;
 mod settings;
 mod status;
+mod suspect;
 
 pub use bridge::Bridge;
 pub use rule::{Direction, Rule};

@@ -10,11 +10,12 @@ use tenbin_codec::{
     RetainHandling, SubAck, Subscribe, Subscription, SubscriptionOptions, Text, TopicFilter, UserProperty, WriteBuffer,
 };
 
-use crate::error::FailureKind;
-use crate::flow::{Flow, Open, Waiting};
+use crate::error::{Failure, FailureKind};
+use crate::flow::{Flow, Waiting};
 use crate::rule::{self, Rule};
 use crate::settings::Settings;
 use crate::status::{Dropped, Side, Status};
+use crate::suspect::Suspect;
 
 /// User Property that each bridge adds to its messages; the value is its name.
 pub(crate) const PASSED: &str = "tenbin-bridge";
@@ -28,6 +29,8 @@ pub(crate) struct Relay {
     status: Arc<Status>,
     /// Local and remote.
     pub(crate) halves: [Half; 2],
+    /// From an earlier connection. Until an answer it is under way alone, so that no other message is blamed.
+    suspect: Option<Suspect>,
 }
 
 /// One side.
@@ -126,8 +129,13 @@ impl Half {
 
 impl Relay {
     /// Subscribes at both sides, of which both have a new connection.
-    pub(crate) fn new(settings: Arc<Settings>, status: Arc<Status>, agreed: [Agreed; 2]) -> Self {
-        let mut relay = Self { settings, status, halves: agreed.map(Half::new) };
+    pub(crate) fn new(
+        settings: Arc<Settings>,
+        status: Arc<Status>,
+        agreed: [Agreed; 2],
+        suspect: Option<Suspect>,
+    ) -> Self {
+        let mut relay = Self { settings, status, halves: agreed.map(Half::new), suspect };
         for side in Side::BOTH {
             let maximum_qos = relay.half(side.other()).agreed.maximum_qos;
             relay.halves[side as usize].subscribe(side, &relay.settings.rules, maximum_qos);
@@ -203,6 +211,17 @@ impl Relay {
         remote.write(&Packet::Publish(Publish { retain, ..Publish::new(topic, payload.into()) }));
     }
 
+    /// The message that may be the reason of the loss, on top of what is known from before.
+    pub(crate) fn suspect_after(&self, failure: &Failure) -> Option<Suspect> {
+        let from = failure.side.other();
+        match self.halves[from as usize].flow.oldest() {
+            Some((id, topic)) if failure.kind.may_be_of_a_message() => {
+                Some(Suspect::after(self.suspect.as_ref(), from, id, topic))
+            }
+            _ => self.suspect.clone(),
+        }
+    }
+
     pub(crate) fn disconnect(&mut self, side: Side) {
         self.half(side).write(&Packet::Disconnect(Disconnect::new(ReasonCode::Success)));
     }
@@ -216,7 +235,13 @@ impl Relay {
             self.drop_message(from, &publish, source_qos, reason);
             return Ok(());
         }
-        if source_qos.is_acknowledged() {
+        if self.suspect.as_ref().is_some_and(|suspect| suspect.is_hopeless(from, &publish)) {
+            self.suspect = None;
+            let (bridge, by) = (self.settings.name.as_str(), from.other().name());
+            let topic = publish.topic.text().as_str();
+            tracing::error!(bridge, by, topic, "a broker ends each connection at this message, which the bridge drops");
+            self.drop_message(from, &publish, source_qos, Dropped::Refused);
+        } else if source_qos.is_acknowledged() {
             self.half(from).flow.wait(Waiting { since: now, source_qos, publish });
             self.send_waiting(from, now);
         } else if self.half(from.other()).is_slow() {
@@ -268,11 +293,13 @@ impl Relay {
 
     /// Sends the messages for which the destination has quota, or room.
     pub(crate) fn send_waiting(&mut self, from: Side, now: Instant) {
+        let is_careful = self.suspect.as_ref().is_some_and(|suspect| suspect.is_from(from));
         let [source, destination] = self.both(from);
+        let quota = if is_careful { 1 } else { destination.agreed.receive_maximum };
         let mut sent = 0;
         let is_used = |requests: &HashMap<PacketId, TopicFilter>, id| requests.contains_key(&id);
         while let Some(waiting) =
-            source.flow.next(destination.agreed.receive_maximum, destination.is_slow(), |id| {
+            source.flow.next(quota, destination.is_slow(), |id| {
                 is_used(&destination.requests, id)
             })
         {
@@ -293,7 +320,7 @@ impl Relay {
                 source.acknowledge(first_answer(source_qos), id, ReasonCode::Success);
                 continue;
             }
-            source.flow.open(id, Open { source_qos, qos: publish.qos, is_repeated: publish.dup, is_clearing });
+            source.flow.open(&publish, id, source_qos, is_clearing);
             destination.write(&Packet::Publish(publish));
         }
         (0..sent).for_each(|_| self.status.count_message(from));
@@ -314,7 +341,7 @@ impl Relay {
     fn acknowledged(&mut self, by: Side, kind: PacketType, ack: &Ack, now: Instant) -> Result<(), FailureKind> {
         let (id, mut reason) = (ack.packet_id, ack.reason);
         let from = by.other();
-        let Some(open) = self.half(from).flow.get(id) else { return Ok(()) };
+        let Some(open) = self.half(from).flow.answered(id) else { return Ok(()) };
         if first_answer(open.qos) != kind {
             return Err(FailureKind::Unexpected(kind));
         }
@@ -325,6 +352,7 @@ impl Relay {
             let (bridge, by) = (self.settings.name.as_str(), by.name());
             tracing::warn!(bridge, by, %reason, "a broker refuses a message of the bridge; further ones are only counted");
         }
+        self.suspect.take_if(|suspect| suspect.is_from(from));
         let source = self.half(from);
         let is_ended = kind == PacketType::PubAck || reason.is_error();
         if is_ended {

@@ -145,14 +145,25 @@ impl World {
         let now = Instant::now();
         let mut brokers = limits.map(Broker::new);
         let agreed = brokers.each_mut().map(|broker| broker.connect(now));
-        Self { brokers, inputs: inputs(), relay: Relay::new(settings(), Arc::default(), agreed), now }
+        Self { brokers, inputs: inputs(), relay: Relay::new(settings(), Arc::default(), agreed, None), now }
     }
 
     /// Ends both connections with all bytes under way, as the end of the bridge or of one broker does.
     fn cut(&mut self) {
+        let suspect = self.relay.suspect.clone();
+        self.cut_with(suspect);
+    }
+
+    /// Ends both connections, as one broker does.
+    fn cut_by(&mut self, side: Side) {
+        let failure = Failure { side, address: String::new(), kind: FailureKind::Closed };
+        self.cut_with(self.relay.suspect_after(&failure));
+    }
+
+    fn cut_with(&mut self, suspect: Option<Suspect>) {
         let agreed = self.brokers.each_mut().map(|broker| broker.connect(self.now));
         self.inputs = inputs();
-        self.relay = Relay::new(settings(), Arc::default(), agreed);
+        self.relay = Relay::new(settings(), Arc::clone(&self.relay.status), agreed, suspect);
         self.brokers.iter_mut().for_each(|broker| broker.send_queue(self.now));
     }
 
@@ -388,5 +399,35 @@ fn identifier_in_use_by_the_message_itself_is_no_refusal() {
         input.extend_from_slice(&world.relay.half(Side::Local).out.to_bytes());
         let Decoded::Packet(Packet::PubRec(ack)) = decoder.decode(&mut input).unwrap() else { panic!("no PUBREC") };
         assert_eq!((ack.reason, world.relay.status.dropped(Dropped::Refused)), (told, u64::from(!dup)));
+    }
+}
+
+#[test]
+fn message_at_which_the_destination_always_closes_is_dropped() {
+    const POISON: &str = "222222";
+    for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
+        let mut world = World::new([Limits::default(); 2]);
+        world.settle();
+        for number in ["0", "1", POISON, "3", "4"] {
+            world.brokers[0].queue.push_back((number.to_owned(), qos));
+        }
+        world.brokers[0].send_queue(world.now);
+        let is_refused = |world: &World| world.relay.status.dropped(Dropped::Refused) == 1;
+        for _ in 0..20 {
+            world.pass(Side::Local, false, usize::MAX);
+            let to_remote = world.relay.half(Side::Remote).out.to_bytes();
+            if to_remote.windows(POISON.len()).any(|bytes| bytes == POISON.as_bytes()) {
+                assert!(!is_refused(&world));
+                world.cut_by(Side::Remote);
+                continue;
+            }
+            world.pass(Side::Remote, true, usize::MAX);
+            world.pass(Side::Remote, false, usize::MAX);
+            world.pass(Side::Local, true, usize::MAX);
+        }
+        assert!(is_refused(&world), "{qos}");
+        world.settle();
+        assert_eq!(world.brokers[1].numbers(qos), [0, 1, 3, 4], "{qos}");
+        assert_eq!(world.brokers[0].connection.as_ref().unwrap().session().in_flight(), 0);
     }
 }
