@@ -45,11 +45,8 @@ impl Bridge {
         let status = Arc::<Status>::default();
         let (stop, stopped) = watch::channel(false);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let running = Running {
-            settings: Arc::new(settings),
-            status: Arc::clone(&status),
-            refused: RefCell::default(),
-        };
+        let running =
+            Running { settings: Arc::new(settings), status: Arc::clone(&status), refused: RefCell::default() };
         let name = format!("bridge-{}", running.settings.name.as_str());
         let main = move || {
             runtime.block_on(running.run(stopped));
@@ -162,6 +159,9 @@ impl Running {
         let local_agreed = Agreed::new(local.version, local.keep_alive, &connack);
 
         let mut connect = link::connect(remote, receive_maximum.get(), self.settings.state_topic.as_ref());
+        if remote.version.is_v5() {
+            connect.properties.maximum_packet_size = local_agreed.packet_size_from_other();
+        }
         link::leave_out(&mut connect, &self.refused.borrow());
         let introduced = link::introduce(remote_stream, connect).await;
         let (remote_link, connack) = match introduced {
@@ -249,15 +249,20 @@ impl Running {
     async fn end(&self, connected: Connected, failure: Option<&Failure>) {
         let Connected { links: [mut local, mut remote], mut relay } = connected;
         Side::BOTH.iter().for_each(|&side| self.status.set_connected(side, false));
-        let is_open = |side| failure.is_none_or(|failure| failure.side != side);
-        if is_open(Side::Local) {
-            relay.disconnect(Side::Local);
-            let _ = timeout(FINISH_TIME, local.writer.finish(&mut relay.half(Side::Local).out)).await;
-        }
         if failure.is_none() {
             relay.tell_state(false);
-            relay.disconnect(Side::Remote);
-            let _ = timeout(FINISH_TIME, remote.writer.finish(&mut relay.half(Side::Remote).out)).await;
+        }
+        for (side, link) in [(Side::Local, &mut local), (Side::Remote, &mut remote)] {
+            let reason = match failure {
+                None => ReasonCode::Success,
+                Some(Failure { side: at, kind: FailureKind::TooMany(_), .. }) if *at == side => {
+                    ReasonCode::ReceiveMaximumExceeded
+                }
+                Some(failure) if failure.side == Side::Remote && side == Side::Local => ReasonCode::Success,
+                Some(_) => continue,
+            };
+            relay.disconnect(side, reason);
+            let _ = timeout(FINISH_TIME, link.writer.finish(&mut relay.half(side).out)).await;
         }
         Side::BOTH.iter().for_each(|&side| self.status.set_in_flight(side, 0));
     }

@@ -29,6 +29,8 @@ pub(crate) enum FailureKind {
     Malformed(#[from] DecodeError),
     #[error("it broke a rule: {0} is out of place")]
     Unexpected(PacketType),
+    #[error("it broke a rule: more than {0} unacknowledged messages, the bridge's Receive Maximum")]
+    TooMany(u16),
     #[error("it ended the connection: {reason}{}", in_brackets(.detail))]
     Disconnected { reason: ReasonCode, detail: Option<String> },
 }

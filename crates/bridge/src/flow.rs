@@ -29,7 +29,7 @@ pub(crate) struct Open {
     pub(crate) is_clearing: bool,
     /// Topic of a PUBLISH without an answer.
     pub(crate) topic: Option<TopicName>,
-    /// Place in the order of the connection.
+    /// Place in the order of the connection; 0 = sent on an earlier one.
     pub(crate) number: u64,
 }
 
@@ -45,6 +45,14 @@ impl Flow {
     /// Messages that wait or are open.
     pub(crate) fn len(&self) -> usize {
         self.open.len() + self.waiting.len()
+    }
+
+    /// Whether the source has sent more than this number on this connection. A released message that was sent on an earlier
+    /// one does not count.
+    pub(crate) fn exceeds(&self, receive_maximum: u16) -> bool {
+        let maximum = usize::from(receive_maximum);
+        let released = || self.open.values().filter(|open| open.number == 0).count();
+        self.len() > maximum && self.len() - released() > maximum
     }
 
     pub(crate) fn waiting(&self) -> usize {

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::io;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -65,7 +66,7 @@ pub(crate) fn connect(endpoint: &Endpoint, receive_maximum: u16, state_topic: Op
     });
     if endpoint.version.is_v5() {
         connect.properties.session_expiry_interval = Some(u32::MAX);
-        connect.properties.receive_maximum = std::num::NonZeroU16::new(receive_maximum);
+        connect.properties.receive_maximum = NonZeroU16::new(receive_maximum);
     }
     connect
 }
@@ -77,8 +78,9 @@ pub(crate) async fn introduce(stream: Stream, connect: Connect) -> Result<(Link,
 
 async fn shake_hands(stream: Stream, connect: Connect) -> Result<(Link, ConnAck), FailureKind> {
     let (reader, writer) = tokio::io::split(stream);
+    let maximum = connect.properties.maximum_packet_size.map_or(u32::MAX, NonZeroU32::get);
     let mut link = Link {
-        reader: Reader { stream: reader, decoder: Decoder::client(connect.version, u32::MAX), input: BytesMut::new() },
+        reader: Reader { stream: reader, decoder: Decoder::client(connect.version, maximum), input: BytesMut::new() },
         writer: Writer { stream: writer, is_flushed: true },
     };
     let mut out = WriteBuffer::new();

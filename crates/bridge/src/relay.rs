@@ -72,6 +72,11 @@ impl Agreed {
             retain_available: properties.retain_available.unwrap_or(true),
         }
     }
+
+    /// Maximum Packet Size for the other broker: what is larger cannot go on to this one, even if its topic becomes empty.
+    pub(crate) fn packet_size_from_other(&self) -> Option<NonZeroU32> {
+        NonZeroU32::new(self.maximum_packet_size.saturating_add(u16::MAX.into())).filter(|size| *size < NonZeroU32::MAX)
+    }
 }
 
 impl Half {
@@ -222,8 +227,8 @@ impl Relay {
         }
     }
 
-    pub(crate) fn disconnect(&mut self, side: Side) {
-        self.half(side).write(&Packet::Disconnect(Disconnect::new(ReasonCode::Success)));
+    pub(crate) fn disconnect(&mut self, side: Side, reason: ReasonCode) {
+        self.half(side).write(&Packet::Disconnect(Disconnect::new(reason)));
     }
 
     fn publish(&mut self, from: Side, mut publish: Publish, now: Instant) -> Result<(), FailureKind> {
@@ -242,7 +247,12 @@ impl Relay {
             tracing::error!(bridge, by, topic, "a broker ends each connection at this message, which the bridge drops");
             self.drop_message(from, &publish, source_qos, Dropped::Refused);
         } else if source_qos.is_acknowledged() {
-            self.half(from).flow.wait(Waiting { since: now, source_qos, publish });
+            let receive_maximum = self.settings.receive_maximum.get();
+            let source = self.half(from);
+            source.flow.wait(Waiting { since: now, source_qos, publish });
+            if source.agreed.version.is_v5() && source.flow.exceeds(receive_maximum) {
+                return Err(FailureKind::TooMany(receive_maximum));
+            }
             self.send_waiting(from, now);
         } else if self.half(from.other()).is_slow() {
             self.drop_message(from, &publish, source_qos, Dropped::Slow);
@@ -299,9 +309,7 @@ impl Relay {
         let mut sent = 0;
         let is_used = |requests: &HashMap<PacketId, TopicFilter>, id| requests.contains_key(&id);
         while let Some(waiting) =
-            source.flow.next(quota, destination.is_slow(), |id| {
-                is_used(&destination.requests, id)
-            })
+            source.flow.next(quota, destination.is_slow(), |id| is_used(&destination.requests, id))
         {
             let Waiting { since, source_qos, mut publish } = waiting;
             let Some(id) = publish.packet_id else { continue };

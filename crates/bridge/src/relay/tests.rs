@@ -431,3 +431,24 @@ fn message_at_which_the_destination_always_closes_is_dropped() {
         assert_eq!(world.brokers[0].connection.as_ref().unwrap().session().in_flight(), 0);
     }
 }
+
+#[test]
+fn broker_that_ignores_receive_maximum_is_told() {
+    let mut world = World::new([Limits::default(); 2]);
+    world.settle();
+    let release = Packet::PubRel(Ack::new(PacketId::new(100).unwrap(), ReasonCode::Success));
+    world.relay.receive(Side::Local, release, world.now).unwrap(); // Of an earlier connection.
+    let mut send = |number| world.relay.receive(Side::Local, message(number, QoS::ExactlyOnce, false), world.now);
+    (1..=BRIDGE_RECEIVE_MAXIMUM).for_each(|number| send(number).unwrap());
+    assert!(matches!(send(BRIDGE_RECEIVE_MAXIMUM + 1), Err(FailureKind::TooMany(BRIDGE_RECEIVE_MAXIMUM))));
+}
+
+#[test]
+fn one_broker_bounds_the_packets_of_the_other_one() {
+    for (bytes, told) in [(None, None), (NonZeroU32::new(1000), NonZeroU32::new(1000 + 65_535))] {
+        let mut connack = ConnAck::new(false, ReasonCode::Success);
+        connack.properties.maximum_packet_size = bytes;
+        let agreed = Agreed::new(ProtocolVersion::V5, NonZeroU16::MIN, &connack);
+        assert_eq!(agreed.packet_size_from_other(), told);
+    }
+}
