@@ -241,7 +241,7 @@ impl Running {
     fn begins(&self, relay: &mut Relay) {
         relay.tell_state(true);
         Side::BOTH.iter().for_each(|&side| self.status.set_connected(side, true));
-        self.status.set_error(None);
+        self.status.set_error(relay.refusals());
         tracing::info!(bridge = self.name(), remote = self.settings.remote.address, "bridge connected");
     }
 

@@ -31,6 +31,8 @@ pub(crate) struct Relay {
     pub(crate) halves: [Half; 2],
     /// From an earlier connection. Until an answer it is under way alone, so that no other message is blamed.
     suspect: Option<Suspect>,
+    /// Refused subscriptions, for the status.
+    refusals: Vec<String>,
 }
 
 /// One side.
@@ -140,7 +142,7 @@ impl Relay {
         agreed: [Agreed; 2],
         suspect: Option<Suspect>,
     ) -> Self {
-        let mut relay = Self { settings, status, halves: agreed.map(Half::new), suspect };
+        let mut relay = Self { settings, status, halves: agreed.map(Half::new), suspect, refusals: Vec::new() };
         for side in Side::BOTH {
             let maximum_qos = relay.half(side.other()).agreed.maximum_qos;
             relay.halves[side as usize].subscribe(side, &relay.settings.rules, maximum_qos);
@@ -155,6 +157,11 @@ impl Relay {
     /// Whether both brokers have answered all subscriptions.
     pub(crate) fn is_subscribed(&self) -> bool {
         self.halves.iter().all(|half| half.requests.is_empty())
+    }
+
+    /// Subscriptions that the brokers have refused; `None` if there are none.
+    pub(crate) fn refusals(&self) -> Option<String> {
+        (!self.refusals.is_empty()).then(|| self.refusals.join("; "))
     }
 
     /// Whether this side is read.
@@ -389,6 +396,7 @@ impl Relay {
         if let (Some(filter), Some(reason)) = (filter, suback.reasons.iter().find(|reason| reason.is_error())) {
             let (bridge, filter) = (self.settings.name.as_str(), filter.text().as_str());
             tracing::error!(bridge, side = by.name(), filter, %reason, "a broker refuses a subscription of the bridge");
+            self.refusals.push(format!("{} broker: it refuses the subscription {filter:?}: {reason}", by.name()));
         }
         self.send_waiting(by.other(), now);
     }

@@ -94,7 +94,7 @@ impl Status {
         self.dropped[reason as usize].load(Ordering::Relaxed)
     }
 
-    /// Why there is no connection; `None` while there are both.
+    /// Why there is no connection, or which subscriptions a broker has refused.
     pub fn error(&self) -> Option<String> {
         self.error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -73,7 +73,7 @@ pub struct BridgeState {
     pub in_flight: [u64; 2],
     /// Messages that were not passed on, by reason.
     pub dropped: Vec<(&'static str, u64)>,
-    /// Why it is not connected.
+    /// Why it is not connected, or which subscriptions a broker has refused.
     pub error: Option<String>,
 }
 

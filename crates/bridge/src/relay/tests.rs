@@ -452,3 +452,17 @@ fn one_broker_bounds_the_packets_of_the_other_one() {
         assert_eq!(agreed.packet_size_from_other(), told);
     }
 }
+
+#[test]
+fn refused_subscription_is_told() {
+    let mut world = World::new([Limits::default(); 2]);
+    for (side, reasons) in [(Side::Local, ReasonCode::GrantedQoS2), (Side::Remote, ReasonCode::NotAuthorized)] {
+        let packet_id = PacketId::new(u16::MAX).unwrap();
+        let suback = SubAck { packet_id, properties: AckProperties::default(), reasons: vec![reasons] };
+        assert!(!world.relay.is_subscribed() && world.relay.refusals().is_none());
+        world.relay.receive(side, Packet::SubAck(suback), world.now).unwrap();
+    }
+    assert!(world.relay.is_subscribed());
+    let told = format!("remote broker: it refuses the subscription \"#\": {}", ReasonCode::NotAuthorized);
+    assert_eq!(world.relay.refusals(), Some(told));
+}
