@@ -21,7 +21,7 @@ pub(crate) use settings::{check, embedded};
 /// Arguments of `tenbin bridge`.
 #[derive(Debug, Args)]
 pub(crate) struct BridgeArgs {
-    /// Configuration file (TOML), of which the tables `[[bridge]]` with the key `local` count: it may be the broker's.
+    /// Configuration file (TOML), of which the tables [[bridge]] with the key `local` count: it may be the broker's.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
     /// Least severe level of log lines to print: error, warn, info, debug or trace.
@@ -46,7 +46,7 @@ pub(crate) enum BridgeError {
     Io(#[from] io::Error),
 }
 
-/// Runs the bridges with the key `local`, until SIGINT or SIGTERM.
+/// Runs the bridges with the key `local`, until SIGINT or SIGTERM. SIGHUP would end the program by default.
 pub(crate) fn run(arguments: &BridgeArgs) -> Result<(), BridgeError> {
     let file = &arguments.config;
     let config = Config::read_with(file, tenbin_broker::config::environment())?;
@@ -66,6 +66,7 @@ pub(crate) fn run(arguments: &BridgeArgs) -> Result<(), BridgeError> {
     logging::init(arguments.log, arguments.log_format, config.log_text_characters_maximum(), limiter);
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut hangup = signal(SignalKind::hangup())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let bridges = all.into_iter().map(Bridge::start).collect::<Result<Vec<_>, _>>()?;
         writeln!(cli::out(), "tenbin {} runs {} bridges", env!("CARGO_PKG_VERSION"), bridges.len())?;
@@ -75,6 +76,7 @@ pub(crate) fn run(arguments: &BridgeArgs) -> Result<(), BridgeError> {
             tokio::select! {
                 _ = interrupt.recv() => break,
                 _ = terminate.recv() => break,
+                _ = hangup.recv() => tracing::warn!("SIGHUP reloads nothing here: begin the program again"),
                 () = service_manager::next(&mut watchdog) => service_manager::alive(),
             }
         }

@@ -73,9 +73,12 @@ fn run(is_in_broker: bool) {
         ways.into_iter().flat_map(|(topic, at)| [QoS::AtLeastOnce, QoS::ExactlyOnce].map(|qos| (topic, at, qos)));
     let received = thread::scope(|scope| {
         let receivers = ways.map(|(topic, at)| Receiver::new(addresses[1 - at], topic));
-        for ((topic, at, qos), sent) in lanes.zip(&sent) {
+        // All before the first kill, which could otherwise come between a session's begin and its CONNACK.
+        let publishers: Vec<_> =
+            lanes.map(|(topic, at, qos)| Publisher::new(addresses[at], format!("{topic}/{qos}"), qos)).collect();
+        for (publisher, sent) in publishers.into_iter().zip(&sent) {
             let is_over = &is_over;
-            scope.spawn(move || Publisher::new(addresses[at], format!("{topic}/{qos}"), qos).run(is_over, sent));
+            scope.spawn(move || publisher.run(is_over, sent));
         }
         let (sent, is_over_now) = (&sent, &is_over);
         let receivers = receivers.map(|receiver| {

@@ -80,7 +80,7 @@ impl Bridge {
 struct Running {
     settings: Arc<Settings>,
     status: Arc<Status>,
-    /// Codes by which the remote broker has refused what a CONNECT can do without.
+    /// Codes by which the remote broker has refused a part of CONNECT. The bridge can do without that part.
     refused: RefCell<HashSet<ReasonCode>>,
 }
 

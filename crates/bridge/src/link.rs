@@ -156,7 +156,7 @@ impl Writer {
     }
 }
 
-/// Leaves out what the broker has refused before with these codes, if the bridge can do without it.
+/// Leaves out the parts that the broker has refused before with these codes, if the bridge can do without them.
 pub(crate) fn leave_out(connect: &mut Connect, refused: &HashSet<ReasonCode>) {
     connect.is_bridge &= !refused.contains(&ReasonCode::UnsupportedProtocolVersion);
     if let Some(will) = &mut connect.will {

@@ -75,7 +75,7 @@ impl Agreed {
         }
     }
 
-    /// Maximum Packet Size for the other broker: what is larger cannot go on to this one, even if its topic becomes empty.
+    /// Maximum Packet Size for the other broker. A larger packet cannot go on to this one, even if its topic becomes empty.
     pub(crate) fn packet_size_from_other(&self) -> Option<NonZeroU32> {
         NonZeroU32::new(self.maximum_packet_size.saturating_add(u16::MAX.into())).filter(|size| *size < NonZeroU32::MAX)
     }
@@ -223,7 +223,7 @@ impl Relay {
         remote.write(&Packet::Publish(Publish { retain, ..Publish::new(topic, payload.into()) }));
     }
 
-    /// The message that may be the reason of the loss, on top of what is known from before.
+    /// The message that may be the reason of the loss, with the losses from before.
     pub(crate) fn suspect_after(&self, failure: &Failure) -> Option<Suspect> {
         let from = failure.side.other();
         match self.halves[from as usize].flow.oldest() {

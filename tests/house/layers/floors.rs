@@ -43,7 +43,7 @@ pub(crate) const FLOORS: [Floors; 24] = [
             ("shadow", "group", "a test"),
         ],
     },
-    floors("crates/bridge/src", "status rule settings error flow relay link bridge"),
+    floors("crates/bridge/src", "status rule settings error flow suspect link relay bridge"),
     floors(
         BROKER,
         "values slices descriptors lease metrics trace config gateways hooks admission log_limiter connection_settings memory auth \

@@ -4,10 +4,11 @@ use std::fmt;
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize, Serializer};
 use tenbin_codec::{ProtocolVersion, QoS, Text, TopicFilter};
 
+use super::ConfigError;
 use super::range::Ranged;
 
 /// A bridge to another broker, for the program that runs it, see [`crate::gateways`].
@@ -167,48 +168,26 @@ impl<'de> Deserialize<'de> for Bridge {
     }
 }
 
-/// A table that follows these ones. It reports its own errors, so that they have its line.
-struct Following<'a>(&'a [Bridge]);
-
-impl<'de> DeserializeSeed<'de> for Following<'_> {
-    type Value = Bridge;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Bridge, D::Error> {
-        let bridge = <Bridge as Deserialize>::deserialize(deserializer)?;
-        // Two with one name have an error in any case.
-        let mut others = self.0.iter().filter(|other| other.name != bridge.name);
-        if let Some(other) = others.find(|other| other.shares_session(&bridge)) {
-            let [name, other, id] = [&bridge.name, &other.name, bridge.client_id()].map(Text::as_str);
-            let address = bridge.remote.address();
-            return Err(D::Error::custom(format!(
-                "bridge {name:?}: client_id: bridge {other:?} is {id:?} at {address} already"
-            )));
+/// Checks that each bridge of the configuration in `text` has its own session at its remote broker.
+pub(super) fn check_sessions(all: &[Bridge], text: &str) -> Result<(), ConfigError> {
+    for (number, bridge) in all.iter().enumerate() {
+        if let Some(other) = all[..number].iter().find(|other| other.shares_session(bridge)) {
+            let (other, id, address) = (other.name.as_str(), bridge.client_id().as_str(), bridge.remote.address());
+            let reason = format!("client_id: bridge {other:?} is {id:?} at {address} already");
+            return Err(ConfigError::in_bridge(bridge.name.as_str(), &reason).at_line(line_of(text, number)));
         }
-        Ok(bridge)
     }
+    Ok(())
 }
 
-struct AllBridges;
-
-impl<'de> Visitor<'de> for AllBridges {
-    type Value = Vec<Bridge>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("tables [[bridge]]")
+/// Line of the table with this number, from 0.
+fn line_of(text: &str, number: usize) -> Option<usize> {
+    #[derive(Deserialize)]
+    struct Tables {
+        bridge: Vec<toml::Spanned<toml::Table>>,
     }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut tables: A) -> Result<Vec<Bridge>, A::Error> {
-        let mut all = Vec::new();
-        while let Some(bridge) = tables.next_element_seed(Following(&all))? {
-            all.push(bridge);
-        }
-        Ok(all)
-    }
-}
-
-/// All tables `[[bridge]]`, each of which has its own session at its remote broker.
-pub(super) fn all<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Bridge>, D::Error> {
-    deserializer.deserialize_seq(AllBridges)
+    let at = toml::from_str::<Tables>(text).ok()?.bridge.get(number)?.span().start;
+    Some(text.get(..at)?.matches('\n').count() + 1)
 }
 
 impl<'de> Deserialize<'de> for BridgeTopic {
@@ -234,7 +213,8 @@ impl TryFrom<&str> for BrokerUrl {
     fn try_from(url: &str) -> Result<Self, &'static str> {
         const FORM: &str = "needs to be mqtt://HOST, mqtts://HOST, ws://HOST or wss://HOST, perhaps with :PORT, and for \
                             ws and wss with /PATH";
-        const USER: &str = "has a user: use the keys `user` and `password_file`, or `local_user` and `local_password_file`";
+        const USER: &str =
+            "has a user: use the keys `user` and `password_file`, or `local_user` and `local_password_file`";
         let (scheme, rest) = url.split_once("://").ok_or(FORM)?;
         let (is_tls, is_web, port) = match scheme {
             "mqtt" => (false, false, 1883),
@@ -383,7 +363,11 @@ mod tests {
             (with("client_id = \"\"\n"), 4, "client_id: is empty"),
             (with("").replace("mqtt:", "http:"), 3, "remote: \"http://hub\" needs to be mqtt://"),
             (with("").replace("hub", "u:p@hub"), 3, "has a user: use the keys"),
-            (with("").replace("hub", "u:p/p@hub"), 3, "remote: the URL has a user: use the keys `user` and `password_file`"),
+            (
+                with("").replace("hub", "u:p/p@hub"),
+                3,
+                "remote: the URL has a user: use the keys `user` and `password_file`",
+            ),
             (with("").replace("hub", "hub:0"), 3, "no port from 1"),
             (with("").replace("\"b\"", "\"a/b\""), 2, "name: \"a/b\" is no name"),
             (topic("").replace("\"out\"", "\"up\""), 5, "`in`, `out`, `both`"),

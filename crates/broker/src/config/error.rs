@@ -65,6 +65,10 @@ impl ConfigError {
         Self { file: None, line: None, message: format!("bridge {name:?}: {reason}") }
     }
 
+    pub(super) fn at_line(self, line: Option<usize>) -> Self {
+        Self { line, ..self }
+    }
+
     /// An environment variable that stands for a key.
     pub(super) fn in_variable(name: &str, reason: &str) -> Self {
         Self { file: None, line: None, message: format!("environment variable {name}: {}", reason.trim()) }

@@ -124,7 +124,7 @@ pub struct Config {
     #[serde(skip_serializing)]
     pub webhook: Vec<Webhook>,
     /// Bridges to other brokers.
-    #[serde(deserialize_with = "bridge::all", skip_serializing)]
+    #[serde(skip_serializing)]
     pub bridge: Vec<Bridge>,
     /// Origin, by which a reload recognises a cut file.
     #[doc(hidden)]
@@ -246,6 +246,7 @@ impl Config {
         if let Some(bridge) = config.bridge.iter().find(|bridge| !names.insert(bridge.name.as_str())) {
             return Err(ConfigError::two_bridges(bridge.name.as_str()));
         }
+        bridge::check_sessions(&config.bridge, text)?;
         config.check_sources()?;
         config.check_packet_sizes()?;
         config.check_standing_groups()?;
