@@ -1,9 +1,12 @@
 //! `tenbin admin dead-letters`.
 
-use clap::Subcommand;
-use tenbin_kit::digits::segment;
+use std::io::Write as _;
 
-use super::{AdminError, Session};
+use clap::Subcommand;
+use serde_json::Value;
+use tenbin_kit::{cli, digits::segment};
+
+use super::{AdminError, OutputFormat, Session, table};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Action {
@@ -32,9 +35,17 @@ impl Action {
         let path = format!("dead-letters/{}", segment(group));
         let most = |limit: Option<u64>| limit.unwrap_or(u64::MAX);
         match self {
-            Self::List { limit } => session.show(session.items(&path, &[], most(limit)).await?),
+            Self::List { limit } => match (session.format, session.items(&path, &[], most(limit)).await?) {
+                (OutputFormat::Table, Value::Array(items)) => {
+                    Ok(cli::out().write_all(table::fitted(&items, &COLUMNS).as_bytes())?)
+                }
+                (_, found) => session.show(found),
+            },
             Self::Replay { limit } => session.repeat("POST", &format!("{path}/replay"), "replayed", most(limit)).await,
             Self::Purge { limit } => session.repeat("DELETE", &path, "removed", most(limit)).await,
         }
     }
 }
+
+/// Columns of a list that fits a terminal.
+const COLUMNS: [&str; 6] = ["topic", "reason", "deliveries", "client", "age_seconds", "waits_in"];

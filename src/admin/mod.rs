@@ -374,12 +374,16 @@ impl Session {
     /// Repeats a change of up to 1,000 messages until `most` are `done`, or no more are left.
     async fn repeat(&self, method: &str, path: &str, done: &str, most: u64) -> Result<(), AdminError> {
         let separator = if path.contains('?') { '&' } else { '?' };
-        let mut sum = 0;
+        let (mut sum, mut before) = (0, String::new());
         loop {
-            let path = format!("{path}{separator}limit={}", most.saturating_sub(sum).clamp(1, 1000));
+            let path = format!("{path}{separator}limit={}{before}", most.saturating_sub(sum).clamp(1, 1000));
             let mut answer = self.change(method, &path, None).await?;
             let Value::Object(figures) = &mut answer else { return self.show(answer) };
             let has_more = figures.remove("more") == Some(Value::Bool(true));
+            // Messages that have failed again since the first request stay.
+            if let Some(time) = figures.remove("before_ms") {
+                before = format!("&before_ms={time}");
+            }
             sum += figures[done].as_u64().unwrap_or_default();
             let is_refused = figures.get("refused").and_then(Value::as_u64).is_some_and(|refused| refused > 0);
             if !has_more || sum >= most || is_refused {

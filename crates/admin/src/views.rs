@@ -283,6 +283,8 @@ pub struct LettersQuery {
     pub cursor: Option<String>,
     /// Maximum number of letters.
     pub limit: Option<usize>,
+    /// Leaves letters alone that were made later: milliseconds since 1970 by the broker's clock.
+    pub before_ms: Option<u64>,
 }
 
 /// A dead letter that waits in a standing group.
@@ -317,6 +319,9 @@ pub struct ReplayedView {
     pub skipped: usize,
     /// Whether there may be more: repeat the request.
     pub more: bool,
+    /// `before_ms` of the request, or else the time of the request: a repetition with this value finds no letters of originals that
+    /// were rejected again.
+    pub before_ms: u64,
 }
 
 /// A message to publish.

@@ -166,6 +166,21 @@ fn letter_without_a_receiver_of_its_original_stays() {
     assert_eq!(payload(&bystander.receive_message()), "x");
 }
 
+/// A replay ends although each original is rejected again.
+#[test]
+fn replay_of_messages_that_fail_again_ends() {
+    let file = ConfigFile::new(QUEUES);
+    let stage = Stage::start(&["--ephemeral", "--config", file.path()]);
+    let mut worker = member(&stage, "two", "jobs/#");
+    publish(&stage, 0..5, QoS::AtLeastOnce);
+    reject(&mut worker, 5);
+    wait_for_letters(&stage, "two", 5);
+    let rejecting = std::thread::spawn(move || reject(&mut worker, 5));
+    assert_eq!(letters(&stage, &["two", "replay"]).expect("figures")["replayed"], 5);
+    rejecting.join().expect("five messages come again");
+    wait_for_letters(&stage, "two", 5);
+}
+
 #[test]
 fn wrong_names_and_limits_are_refused_by_name() {
     let file = ConfigFile::new(QUEUES);

@@ -263,13 +263,15 @@ pub(super) fn scale(load: &GroupLoad, arrival: &Arrival, now: Instant) -> ScaleV
 fn desired(load: &GroupLoad, arrival: &Arrival, now: Instant) -> Option<u64> {
     // A group without members that has seen no message needs none; present members get a minute for the first one.
     let is_unused = load.members == 0 && !arrival.has_seen;
-    if load.backlog == 0 && (is_unused || now.saturating_duration_since(arrival.seen_at) >= IDLE) {
+    // Messages in their pause are no work yet.
+    let backlog = load.backlog.saturating_sub(load.retries as u64);
+    if backlog == 0 && (is_unused || now.saturating_duration_since(arrival.seen_at) >= IDLE) {
         return Some(0);
     }
     if !arrival.is_known() {
         return None;
     }
-    let wanted = arrival.per_second() + load.backlog as f64 / CLEARED_WITHIN.as_secs_f64();
+    let wanted = arrival.per_second() + backlog as f64 / CLEARED_WITHIN.as_secs_f64();
     match arrival.each_per_second {
         // Stopped members count among the members that are there, and do nothing.
         Some(each) => Some(((wanted / (UTILISATION * each) - ROUNDING).ceil() as u64).max(1) + load.stalled as u64),
@@ -406,6 +408,17 @@ mod tests {
         assert_eq!(look(&arrivals, &load(0, 0, 0), begin).desired, Some(0));
         let first = GroupLoad { waiting: 1, given: 0, ..load(1, 1, 0) };
         assert_eq!(look(&arrivals, &first, begin + Duration::from_secs(10)).desired, Some(1));
+    }
+
+    #[test]
+    fn messages_in_their_pause_need_no_members() {
+        let (begin, arrivals) = (Instant::now(), Arrivals::default());
+        for second in 0..30 {
+            look(&arrivals, &load(16 * second, 0, 2), begin + Duration::from_secs(second));
+        }
+        let paused = GroupLoad { retries: 900, ..load(16 * 30, 900, 2) };
+        assert_eq!(look(&arrivals, &paused, begin + Duration::from_secs(30)).desired, Some(2));
+        assert_eq!(look(&arrivals, &paused, begin + Duration::from_secs(120)).desired, Some(0));
     }
 
     #[test]

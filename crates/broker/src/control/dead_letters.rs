@@ -1,7 +1,7 @@
 //! Dead letters that wait in standing groups: lists them, publishes their originals, removes them.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tenbin_admin::{Answer, ControlError, DeadLetterView, LettersQuery, Page, ReceiverView, RemovedView, ReplayedView};
 use tenbin_session::Delivery;
@@ -64,18 +64,26 @@ impl Control {
     /// Publishes the originals of dead letters, the oldest first. A letter ends once its original is durable.
     pub(super) async fn replay_letters(&self, share_name: String, query: LettersQuery) -> Answer<ReplayedView> {
         let most = most_of(&query)?;
+        let now_ms = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
+        let before_ms = query.before_ms.unwrap_or_else(now_ms);
+        let before = UNIX_EPOCH.checked_add(Duration::from_millis(before_ms));
         let (ended, mut ends) = mpsc::channel(TOGETHER);
         let deadline = tokio::time::Instant::now() + REPLAY_WITHIN;
         let (mut from, mut replayed, mut refused, mut skipped) = (Some(Position::BEGIN), 0, 0, 0);
-        while let Some(position) = from.filter(|_| replayed < most && refused == 0) {
-            let (letters, next) = match self.letters(&share_name, position, TOGETHER.min(most - replayed)).await {
+        let is_time = || tokio::time::Instant::now() < deadline;
+        while let Some(position) = from.filter(|_| replayed < most && refused == 0 && is_time()) {
+            let (letters, next) = match self.letters(&share_name, position, TOGETHER).await {
                 Ok(page) => page,
                 Err(error) if replayed == 0 => return Err(error),
                 Err(_) => break, // the next request tells it
             };
             from = next;
-            let (fit, unfit) = letters.into_iter().partition::<Vec<_>, _>(|letter| self.may_replay(letter));
+            let is_old =
+                |letter: &Letter| letter.properties.time().zip(before).is_none_or(|(time, before)| time <= before);
+            let letters = letters.into_iter().filter(is_old);
+            let (mut fit, unfit) = letters.partition::<Vec<_>, _>(|letter| self.may_replay(letter));
             skipped += unfit.len();
+            fit.truncate(most - replayed);
             let mut taken = 0;
             for letter in self.take_letters(fit) {
                 letter.group.replay(letter.delivery, ended.clone());
@@ -93,7 +101,7 @@ impl Control {
         self.finish_letters(&share_name).await;
         self.note_operator(&format!("dead letters of {share_name}: {replayed} replayed"));
         tracing::info!(share_name, replayed, refused, skipped, "an operator replayed dead letters");
-        Ok(ReplayedView { replayed, refused, skipped, more: from.is_some() || replayed > 0 })
+        Ok(ReplayedView { replayed, refused, skipped, more: from.is_some() || replayed > 0, before_ms })
     }
 
     pub(super) async fn purge_letters(&self, share_name: String, query: LettersQuery) -> Answer<RemovedView> {
@@ -243,5 +251,5 @@ const TOGETHER: usize = 64;
 const BYTES_MOST: usize = 1 << 20;
 /// Messages looked at for one page.
 const LOOKED_AT_MOST: usize = 4096;
-/// Time for a replay; the rest of the letters is published later.
+/// Time for a replay.
 const REPLAY_WITHIN: Duration = Duration::from_secs(10);

@@ -14,7 +14,7 @@ use crate::router::{Collector, Doomed, Fate, Published, Publisher};
 /// Publishes dead letters as they come; never returns.
 pub(crate) async fn run(shared: Arc<BrokerState>) {
     let letters = shared.routing.router.dead_letters();
-    let (mut refused, mut pause, mut next) = (Vec::new(), PAUSE, Instant::now());
+    let (mut refused, mut pause, mut next, mut lines) = (Vec::new(), PAUSE, Instant::now(), Lines::default());
     loop {
         tokio::select! {
             () = letters.added() => {}
@@ -28,7 +28,7 @@ pub(crate) async fn run(shared: Arc<BrokerState>) {
         }
         let mut doomed = doomed.into_iter().peekable();
         while doomed.peek().is_some() {
-            let batch = publish(&shared, doomed.by_ref().take(TOGETHER));
+            let batch = publish(&shared, doomed.by_ref().take(TOGETHER), &mut lines);
             let (replayed, mut others): (Vec<_>, Vec<_>) = batch.refused.into_iter().partition(Doomed::is_replayed);
             refused.append(&mut others);
             replayed.into_iter().rev().for_each(|letter| shared.routing.router.put_letter_back(letter));
@@ -60,7 +60,7 @@ struct Batch {
     commit_point: CommitPoint,
 }
 
-fn publish(shared: &BrokerState, doomed: impl Iterator<Item = Doomed>) -> Batch {
+fn publish(shared: &BrokerState, doomed: impl Iterator<Item = Doomed>, lines: &mut Lines) -> Batch {
     let (router, now) = (&shared.routing.router, Instant::now());
     let mut publisher = Publisher::new(router, 0, &Text::EMPTY);
     let mut collector = Collector::new();
@@ -69,7 +69,7 @@ fn publish(shared: &BrokerState, doomed: impl Iterator<Item = Doomed>) -> Batch 
         // The rest of the message was legal when it was published.
         let is_legal = |letter: &Publication| shared.routing.checks.letter(&letter.topic);
         let Some(letter) = message.letter(is_legal, now) else {
-            if message.has_letter() {
+            if message.has_letter() && lines.is_due(now) {
                 let group = message.group();
                 let (share_name, topic) = (&group.share_name, message.topic());
                 tracing::error!(%share_name, topic, "message dropped: its dead letter has no legal topic, or would come back to the group");
@@ -78,7 +78,7 @@ fn publish(shared: &BrokerState, doomed: impl Iterator<Item = Doomed>) -> Batch 
             continue;
         };
         let published = publisher.publish(router, &mut collector, &letter, shared.clock.moment(now));
-        if published.reason == ReasonCode::NoMatchingSubscribers && !message.is_replayed() {
+        if published.reason == ReasonCode::NoMatchingSubscribers && !message.is_replayed() && lines.is_due(now) {
             tracing::warn!(topic = ?letter.topic, "dead letter dropped: no subscription matches its topic");
         }
         commit_point = commit_point.and(published.commit_point);
@@ -129,6 +129,20 @@ fn tell_hooks(operations: &Operations, message: &Doomed, fate: &Fate) {
     }
 }
 
+/// Bounds the lines of the log about dropped letters: any client may cause them.
+#[derive(Default)]
+struct Lines(Option<Instant>);
+
+impl Lines {
+    fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = self.0.is_none_or(|at| now.saturating_duration_since(at) >= LINE_EVERY);
+        if is_due {
+            self.0 = Some(now);
+        }
+        is_due
+    }
+}
+
 /// Letters that are published together.
 const TOGETHER: usize = 64;
 /// Pause before a refused letter is published again; it doubles up to a minute.
@@ -136,3 +150,5 @@ const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MOST: Duration = Duration::from_secs(60);
 /// Attempts to give a letter to all its receivers, if some have it.
 const ATTEMPTS: u8 = 8;
+/// Time between two lines of the log.
+const LINE_EVERY: Duration = Duration::from_secs(10);
