@@ -56,6 +56,9 @@ pub(crate) struct PublishArgs {
 
 pub(super) async fn run(arguments: &PublishArgs) -> Result<(), MqttError> {
     let options = arguments.connection.options()?.reconnect(Reconnect::Never);
+    if arguments.expiry.is_some() && !arguments.connection.protocol_version.is_v5() {
+        return Err(MqttError::Option("--expiry", "needs MQTT 5.0".to_owned()));
+    }
     let payload = whole(arguments)?;
     let (client, _events) = Client::connect(options).await?;
     let done = match payload {

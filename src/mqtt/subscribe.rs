@@ -77,8 +77,15 @@ pub(super) async fn run(arguments: &SubscribeArgs) -> Result<(), MqttError> {
         .clean_start(!arguments.disable_clean_session)
         .session_expiry(Duration::from_secs(expiry.into()))
         .reconnect(Reconnect::default());
+    let refused = |option, reason: &str| Err(MqttError::Option(option, reason.to_owned()));
     if arguments.reject.is_some() && !arguments.connection.protocol_version.is_v5() {
-        return Err(MqttError::Option("--reject", "needs MQTT 5.0, which has Reason Codes".to_owned()));
+        return refused("--reject", "needs MQTT 5.0, which has Reason Codes");
+    }
+    if arguments.reject.is_some() && arguments.qos == Some(QoS::AtMostOnce) {
+        return refused("--reject", "needs QoS 1 or 2");
+    }
+    if arguments.group.is_some() && arguments.topic.iter().any(|filter| filter.is_shared()) {
+        return refused("--topic", "has $share/ already, so --group is one too many");
     }
     let reporter = LoadReporter::new(REPORT_EVERY);
     if arguments.service.is_some() {

@@ -154,6 +154,9 @@ fn errors_name_the_option_or_the_broker() {
         (&["sub", "-t", "a", "--service", "1ms", "--reject", "101%"], "want 0% to 100%"),
         (&["sub", "-t", "a", "--service", "1ms", "--reject", "5%", "-V", "311"], "--reject: needs MQTT 5.0"),
         (&["pub", "-t", "a", "-m", "x", "--repeat", "2", "--repeat-delay", "1e19"], "want 0 to 31536000"),
+        (&["sub", "-t", "a", "--service", "1ms", "--reject", "5%", "-q", "0"], "--reject: needs QoS 1 or 2"),
+        (&["sub", "-t", "$share/x/a", "-g", "g"], "--topic: has $share/ already"),
+        (&["pub", "-t", "a", "-m", "x", "--expiry", "1", "-V", "311"], "--expiry: needs MQTT 5.0"),
         (&["sub", "-t", "a", "-g", "a/b"], "is no share name"),
         (&["sub", "-t", "a", "--cafile", "/nonexistent"], "/nonexistent"),
     ] {
