@@ -21,7 +21,7 @@ pub(crate) use settings::{check, embedded};
 /// Arguments of `tenbin bridge`.
 #[derive(Debug, Args)]
 pub(crate) struct BridgeArgs {
-    /// Configuration file (TOML), of which the tables [[bridge]] with the key `local` count: it may be the broker's.
+    /// Configuration file (TOML), of which the tables `[[bridge]]` with the key `local` count: it may be the broker's.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
     /// Least severe level of log lines to print: error, warn, info, debug or trace.
