@@ -99,7 +99,7 @@ pub enum BridgeDirection {
 }
 
 /// URL of a broker.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct BrokerUrl {
     /// Whether TLS is below MQTT or WebSocket: `mqtts` or `wss`.
     pub is_tls: bool,
@@ -266,6 +266,12 @@ impl fmt::Display for BrokerUrl {
             (true, Some(_)) => "wss",
         };
         write!(f, "{scheme}://{}{}", self.address(), self.path.as_deref().unwrap_or_default())
+    }
+}
+
+impl fmt::Debug for BrokerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
