@@ -34,7 +34,11 @@ fn message_passes_with_its_properties_under_its_new_topic() {
         user_properties: vec![UserProperty::new(text("line"), text("7"))],
     };
     let sent = Publish { properties: properties.clone().boxed(), ..retained("machines/1", "hot") };
+    let mut witness = hub.v5("witness");
+    witness.subscribe("plant1/machines/1", QoS::AtLeastOnce);
     plant.v5("sensor").publish_with(sent);
+    // The message is retained once it has passed.
+    witness.receive_message();
 
     let mut reader = hub.v5("reader");
     reader.subscribe("plant1/machines/1", QoS::AtLeastOnce);

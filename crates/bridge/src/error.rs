@@ -41,16 +41,26 @@ impl FailureKind {
         matches!(self, Self::Disconnected { reason: ReasonCode::SessionTakenOver, .. })
     }
 
-    /// Whether the broker has perhaps ended the connection for a message.
-    pub(crate) fn may_be_of_a_message(&self) -> bool {
-        match self {
-            Self::Closed | Self::Io(_) => true,
-            Self::Disconnected { reason, .. } => {
-                use ReasonCode::{AdministrativeAction, ServerBusy, ServerShuttingDown, SessionTakenOver};
-                !matches!(reason, AdministrativeAction | ServerBusy | ServerShuttingDown | SessionTakenOver)
-            }
-            _ => false,
-        }
+    /// Whether the broker says that it ends the connection for a packet.
+    ///
+    /// A connection that ends without DISCONNECT says nothing: so does a broker that is killed.
+    pub(crate) fn is_of_a_packet(&self) -> bool {
+        use ReasonCode::*;
+        let Self::Disconnected { reason, .. } = self else { return false };
+        matches!(
+            reason,
+            UnspecifiedError
+                | MalformedPacket
+                | ProtocolError
+                | ImplementationSpecificError
+                | NotAuthorized
+                | TopicNameInvalid
+                | PacketTooLarge
+                | QuotaExceeded
+                | PayloadFormatInvalid
+                | RetainNotSupported
+                | QoSNotSupported
+        )
     }
 }
 

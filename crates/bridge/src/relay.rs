@@ -227,7 +227,7 @@ impl Relay {
     pub(crate) fn suspect_after(&self, failure: &Failure) -> Option<Suspect> {
         let from = failure.side.other();
         match self.halves[from as usize].flow.oldest() {
-            Some((id, topic)) if failure.kind.may_be_of_a_message() => {
+            Some((id, topic)) if failure.kind.is_of_a_packet() => {
                 Some(Suspect::after(self.suspect.as_ref(), from, id, topic))
             }
             _ => self.suspect.clone(),
@@ -251,7 +251,7 @@ impl Relay {
             self.suspect = None;
             let (bridge, by) = (self.settings.name.as_str(), from.other().name());
             let topic = publish.topic.text().as_str();
-            tracing::error!(bridge, by, topic, "a broker ends each connection at this message, which the bridge drops");
+            tracing::error!(bridge, by, topic, "a broker refuses this message by DISCONNECT, so the bridge drops it");
             self.drop_message(from, &publish, source_qos, Dropped::Refused);
         } else if source_qos.is_acknowledged() {
             let receive_maximum = self.settings.receive_maximum.get();

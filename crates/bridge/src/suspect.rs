@@ -2,14 +2,14 @@ use tenbin_codec::{PacketId, Publish, TopicName};
 
 use crate::status::Side;
 
-/// The oldest message without an answer when its destination ended the connection, which may be the reason.
+/// The oldest message without an answer when its destination ended the connection for a packet, as DISCONNECT says.
 #[derive(Debug, Clone)]
 pub(crate) struct Suspect {
     from: Side,
     id: PacketId,
     /// At the destination.
     topic: TopicName,
-    /// Connections in a row that ended so.
+    /// Connections in a row that ended so, with this message.
     losses: u32,
 }
 

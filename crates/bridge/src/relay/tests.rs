@@ -155,8 +155,8 @@ impl World {
     }
 
     /// Ends both connections, as one broker does.
-    fn cut_by(&mut self, side: Side) {
-        let failure = Failure { side, address: String::new(), kind: FailureKind::Closed };
+    fn cut_by(&mut self, side: Side, kind: FailureKind) {
+        let failure = Failure { side, address: String::new(), kind };
         self.cut_with(self.relay.suspect_after(&failure));
     }
 
@@ -403,7 +403,7 @@ fn identifier_in_use_by_the_message_itself_is_no_refusal() {
 }
 
 #[test]
-fn message_at_which_the_destination_always_closes_is_dropped() {
+fn message_that_is_answered_by_disconnect_is_dropped() {
     const POISON: &str = "222222";
     for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
         let mut world = World::new([Limits::default(); 2]);
@@ -418,7 +418,12 @@ fn message_at_which_the_destination_always_closes_is_dropped() {
             let to_remote = world.relay.half(Side::Remote).out.to_bytes();
             if to_remote.windows(POISON.len()).any(|bytes| bytes == POISON.as_bytes()) {
                 assert!(!is_refused(&world));
-                world.cut_by(Side::Remote);
+                // A broker that is killed says nothing about the message.
+                world.cut_by(Side::Remote, FailureKind::Closed);
+                world.pass(Side::Local, false, usize::MAX);
+                assert!(!is_refused(&world));
+                let reason = ReasonCode::QuotaExceeded;
+                world.cut_by(Side::Remote, FailureKind::Disconnected { reason, detail: None });
                 continue;
             }
             world.pass(Side::Remote, true, usize::MAX);
