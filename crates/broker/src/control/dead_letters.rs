@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tenbin_admin::{Answer, ControlError, DeadLetterView, LettersQuery, Page, ReceiverView, RemovedView, ReplayedView};
+use tenbin_admin::{
+    Answer, ControlError, DeadLetterView, LettersQuery, Page, PageQuery, ReceiverView, RemovedView, ReplayedView,
+};
 use tenbin_session::Delivery;
 use tokio::sync::mpsc;
 
-use super::{Control, LIMIT, LIMIT_MAX};
+use super::{Control, LIMIT, LIMIT_MAX, page_of};
 use crate::durable::Ended;
 use crate::router::{LetterProperties, SharedGroup, WaitingAt, original};
 
@@ -55,7 +57,7 @@ impl Control {
             Some(cursor) => Position::parse(&cursor).ok_or_else(|| wrong(cursor))?,
             None => Position::BEGIN,
         };
-        let (letters, next) = self.letters(&share_name, from, limit_of(query.limit)?.unwrap_or(LIMIT)).await?;
+        let (letters, next) = self.letters(&share_name, from, limit_of(query.limit, LIMIT)?).await?;
         let now = SystemTime::now();
         let items = letters.iter().map(|letter| letter.view(now)).collect();
         Ok(Page { items, cursor: next.map(Position::cursor) })
@@ -184,12 +186,11 @@ impl Control {
 
     /// Whether the original has a legal topic, and a receiver that keeps it: a share group of its name, or a client at QoS 1 or 2.
     fn may_replay(&self, letter: &Letter) -> bool {
-        let Some(properties) = LetterProperties::of(&letter.delivery) else { return false };
-        let share_name = properties.group().to_owned();
-        original(&letter.delivery, properties, Instant::now()).is_some_and(|publication| {
+        let share_name = letter.properties.group();
+        original(&letter.delivery, letter.properties.clone(), Instant::now()).is_some_and(|publication| {
             let (receivers, _) = self.shared.routing.router.receivers(&publication.topic, 0, LIMIT_MAX);
             let keeps = |receiver: &ReceiverView| match &receiver.group {
-                Some(group) => *group == share_name,
+                Some(group) => group == share_name,
                 None => receiver.allowed && receiver.qos > Some(0),
             };
             self.shared.routing.checks.letter(&publication.topic) && receivers.iter().any(keeps)
@@ -232,17 +233,12 @@ impl Letter {
 fn most_of(query: &LettersQuery) -> Answer<usize> {
     match query.cursor {
         Some(_) => Err(ControlError::Invalid("cursor: only for the list".to_owned())),
-        None => Ok(limit_of(query.limit)?.unwrap_or(LIMIT_MAX)),
+        None => limit_of(query.limit, LIMIT_MAX),
     }
 }
 
-fn limit_of(limit: Option<usize>) -> Answer<Option<usize>> {
-    match limit {
-        Some(limit) if limit == 0 || limit > LIMIT_MAX => {
-            Err(ControlError::Invalid(format!("limit: needs to be from 1 to {LIMIT_MAX}")))
-        }
-        limit => Ok(limit),
-    }
+fn limit_of(limit: Option<usize>, default: usize) -> Answer<usize> {
+    page_of(&PageQuery { cursor: None, limit: limit.or(Some(default)) }).map(|(_, limit)| limit)
 }
 
 /// Letters that are taken together.

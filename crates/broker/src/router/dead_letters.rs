@@ -53,7 +53,7 @@ enum Becomes {
 }
 
 /// User Properties of a dead letter.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct LetterProperties(MessageProperties);
 
 /// Messages that wait to become dead letters.
