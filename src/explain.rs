@@ -9,10 +9,9 @@ use tenbin_admin::client::{Client, ClientError};
 use tenbin_explain::{ExplainError, Printer, Transport};
 use tenbin_kit::digits::segment;
 use tenbin_kit::tls::ClientFiles;
-#[cfg(feature = "tls")]
-use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
 
 use crate::admin::{AdminError, Reach};
+use crate::mqtt_tls;
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainCommand {
@@ -34,21 +33,10 @@ pub(crate) fn run(arguments: ExplainCommand) -> Result<(), String> {
 }
 
 /// TLS to the broker for MQTT.
-#[cfg(feature = "tls")]
 fn tls(wanted: &tenbin_explain::ExplainArgs, files: &ClientFiles) -> Result<Transport, String> {
-    let connector = TlsConnector::from(files.config().map_err(|error| format!("--{error}"))?);
     let broker = wanted.address();
-    let host = broker.rsplit_once(':').map_or(&*broker, |(host, _)| host).trim_matches(['[', ']']).to_owned();
-    let name = ServerName::try_from(host).map_err(|_| format!("--broker: {broker:?} has no name of a server"))?;
-    Ok(Transport::tcp().over(move |stream| {
-        let (connector, name) = (connector.clone(), name.clone());
-        async move { connector.connect(name, stream).await }
-    }))
-}
-
-#[cfg(not(feature = "tls"))]
-fn tls(_: &tenbin_explain::ExplainArgs, _: &ClientFiles) -> Result<Transport, String> {
-    Err("--tls needs a build with TLS (feature `tls`)".to_owned())
+    let host = broker.rsplit_once(':').map_or(&*broker, |(host, _)| host).trim_matches(['[', ']']);
+    mqtt_tls::transport(host, files, "--", &format!("--broker: {broker:?}"))
 }
 
 async fn explain(client: &Client, wanted: &tenbin_explain::ExplainArgs) -> Result<(), String> {

@@ -14,6 +14,7 @@ mod gateway;
 mod listeners;
 mod logging;
 mod mqtt;
+mod mqtt_tls;
 mod passwd;
 mod service_manager;
 mod sessions;

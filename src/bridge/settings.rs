@@ -3,13 +3,14 @@
 use std::future::ready;
 use std::net::SocketAddr;
 use std::path::Path;
-#[cfg(feature = "tls")]
-use std::sync::Arc;
 
 use tenbin_bridge::{Direction, Endpoint, Rule, Settings, Transport};
 use tenbin_broker::config::{Bridge, BridgeDirection, BridgeTls, BrokerUrl};
 use tenbin_broker::gateways::Entrance;
 use tenbin_codec::{ProtocolVersion, Secret, Text, TopicName};
+use tenbin_kit::tls::ClientFiles;
+
+use crate::mqtt_tls;
 
 /// User Name and password.
 type Credentials = (Text, Option<Secret>);
@@ -115,23 +116,8 @@ fn transport(url: &BrokerUrl, files: &BridgeTls) -> Result<Transport, String> {
     })
 }
 
-#[cfg(feature = "tls")]
 fn tls(url: &BrokerUrl, files: &BridgeTls) -> Result<Transport, String> {
-    use tokio_rustls::TlsConnector;
-    use tokio_rustls::rustls::pki_types::ServerName;
-
     let BridgeTls { ca, certificate, key } = files.clone();
-    let config = tenbin_kit::tls::ClientFiles { ca, certificate, key }.config();
-    let connector = TlsConnector::from(config.map_err(|error| format!("tls.{error}"))?);
-    let name = ServerName::try_from(url.host.clone()).map_err(|_| format!("remote: {:?} is no name", url.host))?;
-    let connector = Arc::new((connector, name));
-    Ok(Transport::tcp().over(move |stream| {
-        let connector = Arc::clone(&connector);
-        async move { connector.0.connect(connector.1.clone(), stream).await }
-    }))
-}
-
-#[cfg(not(feature = "tls"))]
-fn tls(url: &BrokerUrl, _: &BridgeTls) -> Result<Transport, String> {
-    Err(format!("{url} needs a build with the feature `tls`"))
+    let files = ClientFiles { ca, certificate, key };
+    mqtt_tls::transport(&url.host, &files, "tls.", &format!("remote: {url}"))
 }

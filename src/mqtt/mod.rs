@@ -13,6 +13,8 @@ use clap::Args;
 use tenbin_client::{Client, ClientError, ClientOptions, ProtocolVersion, QoS, ReasonCode, Secret, Transport};
 use tenbin_kit::{Span, tls::ClientFiles};
 
+use crate::mqtt_tls;
+
 pub(crate) use publish::PublishArgs;
 pub(crate) use subscribe::SubscribeArgs;
 
@@ -25,6 +27,8 @@ pub(crate) enum MqttError {
     Refused(String, ReasonCode),
     #[error("{0}: {1}")]
     Option(&'static str, String),
+    #[error("{0}")]
+    Tls(String),
     #[error("{0}: {1}")]
     File(PathBuf, io::Error),
     #[error("{0}")]
@@ -122,25 +126,9 @@ impl ConnectionArgs {
         Ok(options.credentials(user.clone(), password))
     }
 
-    #[cfg(feature = "tls")]
     fn transport(&self, host: &str) -> Result<Transport, MqttError> {
-        use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
-
         let files = ClientFiles { ca: self.cafile.clone(), certificate: self.cert.clone(), key: self.key.clone() };
-        let config = files.config().map_err(|error| MqttError::Option("TLS", error.to_string()))?;
-        let name = ServerName::try_from(host.to_owned());
-        let name = name.map_err(|_| MqttError::Option("--host", format!("{host:?} is no name of a server")))?;
-        let connector = TlsConnector::from(config);
-        Ok(Transport::tcp().over(move |stream| {
-            let (connector, name) = (connector.clone(), name.clone());
-            async move { connector.connect(name, stream).await }
-        }))
-    }
-
-    #[cfg(not(feature = "tls"))]
-    fn transport(&self, _: &str) -> Result<Transport, MqttError> {
-        let _ = ClientFiles::default();
-        Err(MqttError::Option("--tls", "needs a build with TLS (feature `tls`)".to_owned()))
+        mqtt_tls::transport(host, &files, "TLS: ", &format!("--host: {host:?}")).map_err(MqttError::Tls)
     }
 }
 

@@ -18,7 +18,7 @@ const fn floors(source: &'static str, modules: &'static str) -> Floors {
 pub(crate) const FLOORS: [Floors; 24] = [
     floors(
         "src",
-        "logging service_manager bridge listeners admin explain cluster broker gateway mqtt passwd sessions store sn",
+        "logging service_manager mqtt_tls bridge listeners admin explain cluster broker gateway mqtt passwd sessions store sn",
     ),
     floors(
         "crates/admin/src",
