@@ -7,16 +7,15 @@ use std::time::Duration;
 use super::*;
 
 fn start() -> SocketAddr {
-    let (tell, told) = std::sync::mpsc::sync_channel(1);
+    let mut relay = Relay::bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let address = relay.listener.local_addr().unwrap();
     std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_io().build().unwrap();
-        runtime.block_on(async {
-            let listener = bind(([127, 0, 0, 1], 0).into()).unwrap();
-            tell.send(listener.local_addr().unwrap()).unwrap();
-            serve(listener).await.unwrap();
-        });
+        let mut events = Events::with_capacity(EVENTS);
+        loop {
+            relay.lap(&mut events).unwrap();
+        }
     });
-    told.recv().unwrap()
+    address
 }
 
 fn exchange(stream: &mut TcpStream, send: &[u8], expected: &[u8]) {
