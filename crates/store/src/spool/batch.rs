@@ -3,7 +3,7 @@
 use std::{fmt, ops::RangeInclusive, sync::MutexGuard, time::Instant};
 
 use super::{
-    log::Log,
+    log::{CommitterState, Log},
     names::{Body, Origin, Place, Position, QueueId, Sequence},
     record::{Entry, RECORD_BYTES_MAX, Shape, TAG_BYTES_MAX},
     room::Room,
@@ -166,8 +166,11 @@ impl Drop for Batch<'_> {
         self.shared.note_pending(&log);
         let mut is_woken = false;
         if !log.pending.is_empty() {
-            // Wakes the committer only for the first such batch, so that it learns its deadline.
-            let is_news = if self.is_waited_for { !log.is_waited_for } else { log.not_waited_since.is_none() };
+            // The first such batch wakes the committer, so that it learns its deadline.
+            let is_news = match log.committer {
+                CommitterState::Sleeps if !self.is_waited_for => log.not_waited_since.is_none(),
+                _ => self.is_waited_for && !log.is_waited_for,
+            };
             log.is_waited_for |= self.is_waited_for;
             let now = Instant::now();
             if self.is_waited_for {
@@ -175,8 +178,11 @@ impl Drop for Batch<'_> {
                 log.waited_at = Some(now);
             }
             log.not_waited_since.get_or_insert(now);
-            is_woken = log.committer_sleeps && (is_news || log.pending.bytes() >= log.options.write_bytes);
-            log.committer_sleeps &= !is_woken;
+            is_woken =
+                log.committer != CommitterState::Works && (is_news || log.pending.bytes() >= log.options.write_bytes);
+            if is_woken {
+                log.committer = CommitterState::Works;
+            }
         }
         drop(log);
         if is_woken {

@@ -15,7 +15,7 @@ use std::{
 use super::{
     confirmed::Confirmed,
     disk::{Disk, DiskFile, write_all},
-    log::Failure,
+    log::{CommitterState, Failure},
     names::Position,
     opening::Beginning,
     options::Options,
@@ -69,6 +69,8 @@ pub(super) struct Committer {
     pause: Pause,
     /// Batches of the last write whose callers wait for it.
     batches: usize,
+    /// The last step wrote records.
+    has_written: bool,
     retry_after: Option<Duration>,
     is_closing: bool,
     woken: Vec<Waker>,
@@ -137,6 +139,7 @@ impl Committer {
             sync_ns: 0,
             pause: Pause::default(),
             batches: 0,
+            has_written: false,
             retry_after: None,
             is_closing: false,
             woken: Vec::new(),
@@ -178,6 +181,7 @@ impl Committer {
         };
         let is_again = self.retry_after.is_some();
         let bytes = work.iter().map(|part| part.bytes.len()).sum();
+        self.has_written = !work.is_empty();
         if !work.is_empty() || is_again || self.is_sync_due() {
             let result = self.commit(work);
             self.publish(result, bytes);
@@ -402,30 +406,39 @@ impl Committer {
 
     /// Sleeps until there is work or `wait` has passed; after a failure, always for all of `wait`. True if the spool
     /// closes.
+    ///
+    /// After a write it dozes for [`WITHOUT_HURRY`]. So records that no caller waits for, such as those of
+    /// acknowledgements, mostly join the next write without a wake-up of their own.
     fn sleep(&mut self, wait: Option<Duration>, has_failed: bool) -> bool {
-        let deadline = wait.map(|wait| Instant::now() + wait);
+        let begun = Instant::now();
+        let (deadline, dozes_until) = (wait.map(|wait| begun + wait), begun + WITHOUT_HURRY);
         let mut log = self.shared.log();
         loop {
             if log.is_closing {
                 return true;
             }
+            let now = Instant::now();
             if !has_failed && (log.is_waited_for || log.pending.bytes() >= self.options.write_bytes) {
+                self.pause.slept(now - begun);
                 return false;
             }
+            let dozes = self.has_written && now < dozes_until;
             let not_waited = log.not_waited_since.filter(|_| !has_failed).map(|since| since + WITHOUT_HURRY);
             let next = deadline.into_iter().chain(not_waited).min();
-            let remaining = next.map(|next| next.saturating_duration_since(Instant::now()));
-            if remaining == Some(Duration::ZERO) {
+            if next.is_some_and(|next| next <= now) {
                 return false;
             }
-            log.committer_sleeps = !has_failed;
-            log = match remaining {
-                Some(remaining) => {
-                    self.shared.work.wait_timeout(log, remaining).unwrap_or_else(PoisonError::into_inner).0
-                }
+            let next = next.into_iter().chain(dozes.then_some(dozes_until)).min();
+            log.committer = match (has_failed, dozes) {
+                (true, _) => CommitterState::Works,
+                (false, true) => CommitterState::Dozes,
+                (false, false) => CommitterState::Sleeps,
+            };
+            log = match next {
+                Some(next) => self.shared.work.wait_timeout(log, next - now).unwrap_or_else(PoisonError::into_inner).0,
                 None => self.shared.work.wait(log).unwrap_or_else(PoisonError::into_inner),
             };
-            log.committer_sleeps = false;
+            log.committer = CommitterState::Works;
         }
     }
 }

@@ -44,7 +44,7 @@ pub(super) struct Log {
     /// Tasks to wake when the health changes.
     watchers: Vec<Waker>,
     pub(super) counters: Counters,
-    pub(super) committer_sleeps: bool,
+    pub(super) committer: CommitterState,
     /// A caller waits for a pending record to become durable.
     pub(super) is_waited_for: bool,
     /// Batches of such callers since the committer last took records, and the time of the newest.
@@ -107,6 +107,17 @@ pub(super) struct Counters {
 /// Room for a `Synced` and a `Reclaimed` record.
 const TAIL_RESERVE: u32 = 64;
 
+/// What the committer does, and so whether a batch has to wake it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CommitterState {
+    /// It will look at the pending records without a wake-up.
+    Works,
+    /// It will do so within some milliseconds. Only a record that a caller waits for, or many records, wake it.
+    Dozes,
+    /// Any record wakes it.
+    Sleeps,
+}
+
 impl Log {
     /// Continues behind the last segment of an index, in a new segment. `previous_end` is where the last one ends.
     ///
@@ -130,7 +141,7 @@ impl Log {
             shortage: None,
             watchers: Vec::new(),
             counters: Counters::default(),
-            committer_sleeps: false,
+            committer: CommitterState::Works,
             is_waited_for: false,
             waited_batches: 0,
             waited_at: None,

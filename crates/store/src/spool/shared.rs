@@ -35,7 +35,7 @@ pub(super) struct SharedLog {
     /// Bytes of other files that count toward the maximum.
     pub(super) bytes_elsewhere: AtomicU64,
     pub(super) wakers: Wakers,
-    /// Signals new records or closing. A batch notifies only if `committer_sleeps`.
+    /// Signals new records or closing. A batch notifies only if the committer does not work.
     pub(super) work: Condvar,
     /// Signals that the log advanced or failed.
     pub(super) progress: Condvar,

@@ -16,7 +16,7 @@ use super::{
     rig::{End, Rig},
     untagged,
 };
-use crate::spool::{Health, Spool};
+use crate::spool::{Health, Origin, QueueId, Spool, log::CommitterState};
 
 #[derive(Default)]
 pub(crate) struct Counted(AtomicU32);
@@ -146,4 +146,26 @@ fn full_disk_keeps_records_and_is_congested() {
     assert!(!rig.spool.is_congested());
     rig.assert_as_model();
     rig.end(End::PowerCut(1)).assert_as_model();
+}
+
+#[test]
+fn only_records_that_are_waited_for_wake_a_dozing_committer() {
+    use CommitterState::{Dozes, Sleeps, Works};
+    for (before, is_waited_for, after) in [
+        (Dozes, false, Dozes),
+        (Dozes, true, Works),
+        (Sleeps, false, Works),
+        (Sleeps, true, Works),
+        (Works, true, Works),
+    ] {
+        let rig = Rig::new(SMALL);
+        rig.spool.shared.log().committer = before;
+        let mut batch = rig.spool.begin();
+        batch.hold(Origin { queue: QueueId(1), identifier: 1 });
+        if !is_waited_for {
+            batch.without_hurry();
+        }
+        drop(batch);
+        assert_eq!(rig.spool.shared.log().committer, after, "{before:?}, {is_waited_for}");
+    }
 }
