@@ -48,6 +48,12 @@ pub(crate) struct View {
 }
 
 impl View {
+    /// Whether nothing is known of any member's speed: all waits are 0.
+    #[inline]
+    pub(crate) fn has_no_speeds(&self) -> bool {
+        self.mean_ns == 0 && !self.has_evidence
+    }
+
     /// g/16: the minimum cost of a message, and the penalty of a member of the mean class.
     pub(crate) fn floor_ns(&self) -> u64 {
         self.mean_ns >> 4

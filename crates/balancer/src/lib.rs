@@ -87,7 +87,7 @@ pub use limit::{Lesson, Service};
 pub use load::{Availability, LoadSnapshot, MemberLoad};
 pub use members::{Iter, Member, Members};
 pub use nanos::Nanos;
-pub use policy::{Policy, UnknownPolicy};
+pub use policy::{Burst, Policy, UnknownPolicy};
 pub use reason::Reason;
 pub use report::{LoadReport, ReportError};
 pub use rng::Rng;

@@ -11,9 +11,9 @@ use crate::{
     key_pins::{FreedKeys, KeyPins},
     load::{Availability, MemberLoad},
     nanos::Nanos,
-    pick::{Table, book, pick, pick_late, preview},
+    pick::{Table, book, pick, pick_in, pick_late, preview},
     policy::{
-        Policy,
+        Burst, Policy,
         adaptive::SCAN_MAX,
         ordered::{Keeper, keeper},
         weighted_round_robin::Strides,
@@ -112,6 +112,21 @@ impl<T> Members<'_, T> {
             return self.pick_or_wait(dispatch, waiting, rng);
         }
         self.pick(dispatch, rng)
+    }
+
+    /// Chooses like [`pick_late`](Self::pick_late) for a new message, with what the picks of the same burst have compared.
+    /// Pass one `burst` for the messages that a publisher sends together, in any number of groups.
+    #[inline]
+    pub fn pick_in(&self, dispatch: &Dispatch, burst: &mut Burst, rng: &mut Rng) -> Option<&Member<T>> {
+        let Snapshot { rules, shadow, state, members, .. } = &**self.snapshot;
+        let is_plain = rules.policy == Policy::Adaptive
+            && shadow.is_none()
+            && (state.pins.is_none() || dispatch.key_slot().is_none())
+            && !(dispatch.is_acknowledged && self.view.may_wait());
+        if !is_plain {
+            return self.pick_late(dispatch, 0, rng);
+        }
+        Some(&members[pick_in(self.table(rules.policy), dispatch, burst, rng)?])
     }
 
     #[cold]

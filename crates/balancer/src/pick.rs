@@ -4,8 +4,8 @@ use crate::{
     dispatch::Dispatch,
     group_view::{GroupView, View},
     policy::{
-        Policy, adaptive, capacity, custom, least_bytes, least_inflight, least_response_time, ordered, power_of_two,
-        random, rendezvous, round_robin, score, sticky, weighted_round_robin,
+        Burst, Policy, adaptive, capacity, custom, least_bytes, least_inflight, least_response_time, ordered,
+        power_of_two, random, rendezvous, round_robin, score, sticky, weighted_round_robin,
     },
     policy_state::PolicyState,
     rng::Rng,
@@ -155,6 +155,22 @@ pub(crate) fn pick_late(
             return Some(seen.index);
         }
     }
+}
+
+/// As [`pick`] by [`Policy::Adaptive`], for a message of a burst without a key of an ordered group.
+pub(crate) fn pick_in(table: Table<'_>, dispatch: &Dispatch, burst: &mut Burst, rng: &mut Rng) -> Option<usize> {
+    let seats = table.seats;
+    let view = table.view.at(dispatch.at, seats);
+    for _ in 0..=RESCANS_MAX {
+        let seen = adaptive::choose_in(burst, seats, &view, dispatch, rng)?;
+        if seats.loads()[seen.index].hot().try_book(dispatch, seen.service, seen.finish, view.mean_ns) {
+            if let Some(turn) = adaptive::end_turn(seats, seen) {
+                burst.booked(seats, seen.index, turn);
+            }
+            return Some(seen.index);
+        }
+    }
+    pick_adaptive(table, &view, dispatch, rng)
 }
 
 /// Chooses by the members' clocks and advances the clock of the chosen one. Chooses again if the clock has changed in between,

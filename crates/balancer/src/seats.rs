@@ -78,10 +78,11 @@ impl Seats {
         self.turn_at(index).fetch_max(ticket, Relaxed);
     }
 
-    /// Assigns the next turn. If two pickers choose this slot at the same time, the earlier turn may remain.
-    pub(crate) fn set_turn(&self, index: usize) {
+    /// Assigns the next turn, and returns it. If two pickers choose this slot at the same time, the earlier turn may remain.
+    pub(crate) fn set_turn(&self, index: usize) -> u64 {
         let ticket = self.next_turn();
         self.turn_at(index).store(ticket, Relaxed);
+        ticket
     }
 
     fn turn_at(&self, index: usize) -> &AtomicU64 {

@@ -15,8 +15,12 @@
 //! A member whose evidence is overdue is assumed to have made no progress since it was due, and to make none for as
 //! long again.
 
+mod burst;
 pub(crate) mod late;
 mod usual;
+
+pub use burst::Burst;
+pub(crate) use burst::choose_in;
 
 use std::{hint::select_unpredictable, sync::Arc};
 
@@ -81,7 +85,7 @@ fn choose_by(
 ) -> Option<Sighting> {
     let len = seats.loads().len();
     let scan = Scan { view, now: dispatch.at.0 };
-    if view.mean_ns == 0 && !view.has_evidence && len <= SCAN_MAX {
+    if view.has_no_speeds() && len <= SCAN_MAX {
         // All waits are 0.
         let index = round_robin::choose(seats)?.index;
         return Some(scan.sighting(seats, index));
@@ -101,12 +105,10 @@ fn choose_by(
     scan.best_of_all(seats)
 }
 
-/// Takes the turn of a chosen slot. Free of cost if the choice compared no turns.
+/// Takes the turn of a chosen slot, and returns it. Free of cost if the choice compared no turns.
 #[inline(always)]
-pub(crate) fn end_turn(seats: &Seats, seen: Sighting) {
-    if seen.is_by_turn {
-        seats.set_turn(seen.index);
-    }
+pub(crate) fn end_turn(seats: &Seats, seen: Sighting) -> Option<u64> {
+    seen.is_by_turn.then(|| seats.set_turn(seen.index))
 }
 
 /// Computes the figures of one member that `choose` compares.

@@ -16,6 +16,8 @@ pub(crate) mod score;
 pub(crate) mod sticky;
 pub(crate) mod weighted_round_robin;
 
+pub use adaptive::Burst;
+
 use std::{error::Error, fmt, str::FromStr};
 
 /// The rule by which a group chooses the member for a message.

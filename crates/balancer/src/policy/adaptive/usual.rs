@@ -21,6 +21,7 @@ use crate::{
 };
 
 /// The inputs of usual keys at one moment, in a group with evidence.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Usual {
     now: u64,
     floor: u64,
@@ -42,7 +43,7 @@ pub(super) mod idle {
 /// The least usual key so far, and its slot.
 pub(super) struct Least {
     pub(super) key: u64,
-    turn: u64,
+    pub(super) turn: u64,
     /// [`usize::MAX`] = none yet.
     pub(super) index: usize,
 }
@@ -65,6 +66,25 @@ impl Usual {
             idle::ANY => self.of_all::<{ idle::ANY }>(seats),
             idle::UNUSED => self.of_all::<{ idle::UNUSED }>(seats),
             _ => self.of_all::<{ idle::NONE }>(seats),
+        }
+    }
+
+    /// Calls `compared` with the key and the turn of each slot.
+    pub(super) fn compare_all(&self, seats: &Seats, mut compared: impl FnMut(u64, u64)) {
+        for (loads, turns) in seats.by_line() {
+            for (load, turn) in loads.iter().zip(turns) {
+                compared(self.key_of(load.hot()), turn.load(Relaxed));
+            }
+        }
+    }
+
+    /// As [`Usual::key`], for the idle members of this moment.
+    #[inline]
+    pub(super) fn key_of(&self, hot: &Hot) -> u64 {
+        match self.idle {
+            idle::ANY => self.key::<{ idle::ANY }>(hot),
+            idle::UNUSED => self.key::<{ idle::UNUSED }>(hot),
+            _ => self.key::<{ idle::NONE }>(hot),
         }
     }
 
@@ -127,10 +147,10 @@ impl Usual {
 }
 
 impl Least {
-    const NONE: Self = Self { key: u64::MAX, turn: u64::MAX, index: usize::MAX };
+    pub(super) const NONE: Self = Self { key: u64::MAX, turn: u64::MAX, index: usize::MAX };
 
     #[inline(always)]
-    fn compare(&mut self, key: u64, turn: u64, index: usize) {
+    pub(super) fn compare(&mut self, key: u64, turn: u64, index: usize) {
         let merit = |key: u64, turn: u64| u128::from(key) << 64 | u128::from(turn);
         let is_less = merit(key, turn) < merit(self.key, self.turn);
         self.key = select_unpredictable(is_less, key, self.key);
