@@ -2,7 +2,7 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use crate::frame::FixedHeader;
 use crate::reader::{Limits, Reader};
-use crate::{Connect, DecodeError, Packet, PacketId, PacketType, PlainPublish, ProtocolVersion};
+use crate::{Connect, DecodeError, Packet, PacketId, PacketType, PlainAcknowledged, PlainPublish, ProtocolVersion};
 
 /// Splits a stream of bytes into packets.
 ///
@@ -161,6 +161,33 @@ impl Decoder {
         let size = input.len() - rest.len();
         (size <= self.maximum_packet_size as usize).then_some((publish, size))
     }
+
+    /// As [`Decoder::peek_plain`], for a [`PlainAcknowledged`].
+    #[inline]
+    pub fn peek_acknowledged<'a>(&self, input: &'a [u8]) -> Option<(PlainAcknowledged<'a>, usize)> {
+        let (publish, rest) = PlainAcknowledged::split_first(self.version?, input)?;
+        let size = input.len() - rest.len();
+        (size <= self.maximum_packet_size as usize).then_some((publish, size))
+    }
+
+    /// Returns type and Packet Identifier of the next packet, if it is a complete acknowledgement without Reason Code and
+    /// properties: [`Decoder::PLAIN_ACK_BYTES`] bytes.
+    #[inline]
+    pub fn peek_ack(&self, input: &[u8]) -> Option<(PacketType, PacketId)> {
+        let Some(&[first, 2, high, low]) = input.first_chunk() else { return None };
+        let packet_type = match first {
+            0x40 => PacketType::PubAck,
+            0x50 => PacketType::PubRec,
+            0x62 => PacketType::PubRel,
+            0x70 => PacketType::PubComp,
+            _ => return None,
+        };
+        let may_come = self.version.is_some() && self.maximum_packet_size as usize >= Self::PLAIN_ACK_BYTES;
+        PacketId::new(u16::from_be_bytes([high, low])).filter(|_| may_come).map(|packet_id| (packet_type, packet_id))
+    }
+
+    /// Bytes of an acknowledgement without Reason Code and properties.
+    pub const PLAIN_ACK_BYTES: usize = 4;
 
     /// Checks the packet type in the first byte.
     fn check_type(&self, first: u8) -> Result<(), DecodeError> {

@@ -46,8 +46,9 @@ pub use new_session::NewSession;
 pub use packet::{
     Ack, AckProperties, Auth, AuthProperties, BadStream, ConnAck, ConnAckProperties, Connect, ConnectProperties,
     Disconnect, DisconnectProperties, EXTERNAL_GREETING, ExternalPublish, ExternalScanner, MessageProperties, Packet,
-    PingBody, PingReq, PlainPublish, Publish, PublishHeader, PublishTemplate, REFERENCE_BYTES, RetainHandling, Scanned,
-    SubAck, Subscribe, Subscription, SubscriptionOptions, UnsubAck, Unsubscribe, Will, write_external,
+    PingBody, PingReq, PlainAcknowledged, PlainPublish, Publish, PublishHeader, PublishTemplate, REFERENCE_BYTES,
+    RetainHandling, Scanned, SubAck, Subscribe, Subscription, SubscriptionOptions, UnsubAck, Unsubscribe, Will,
+    write_external,
 };
 pub use packet_id::PacketId;
 pub use packet_type::PacketType;

@@ -25,7 +25,7 @@ impl QoS {
     }
 
     /// The value on the wire, 0 to 2.
-    pub fn bits(self) -> u8 {
+    pub const fn bits(self) -> u8 {
         self as u8
     }
 

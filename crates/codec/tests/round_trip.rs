@@ -8,7 +8,9 @@ use bytes::{Bytes, BytesMut};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
-use tenbin_codec::{Decoded, Decoder, Packet, ProtocolVersion};
+use tenbin_codec::{
+    Decoded, Decoder, Packet, PacketId, PacketType, PlainAcknowledged, PlainPublish, ProtocolVersion, ReasonCode,
+};
 
 use generators::{packet, sender, version};
 use receiver::{Sender, encode, receiver_of};
@@ -90,7 +92,35 @@ fn check(mut decoder: Decoder, version: ProtocolVersion, packet: &Packet) -> Res
 
     // As one piece, with the next packet's first byte behind it.
     let mut input = BytesMut::from(&[&bytes[..], &bytes[..1]].concat()[..]);
+    prop_assert_eq!(decoder.peek_acknowledged(&input[..bytes.len() - 1]), None);
+    prop_assert_eq!(
+        decoder.peek_acknowledged(&input),
+        plain_acknowledged(packet).map(|publish| (publish, bytes.len())),
+    );
+    prop_assert_eq!(decoder.peek_ack(&input), plain_ack(packet));
     prop_assert_eq!(decoder.decode(&mut input)?, Decoded::Packet(packet.clone()));
     prop_assert_eq!(input.freeze(), Bytes::copy_from_slice(&bytes[..1]));
     Ok(())
+}
+
+/// The packet as a [`PlainAcknowledged`], if it is one.
+fn plain_acknowledged(packet: &Packet) -> Option<PlainAcknowledged<'_>> {
+    let Packet::Publish(publish) = packet else { return None };
+    let has_more = publish.dup
+        || publish.retain
+        || publish.topic_alias.is_some()
+        || publish.properties.is_some()
+        || !publish.subscription_identifiers.is_empty();
+    let packet_id = publish.packet_id.filter(|_| !has_more)?;
+    let plain = PlainPublish::new(&publish.topic, &publish.payload)?;
+    Some(PlainAcknowledged { publish: plain, qos: publish.qos, packet_id })
+}
+
+/// Type and Packet Identifier, if the packet is an acknowledgement of four bytes.
+fn plain_ack(packet: &Packet) -> Option<(PacketType, PacketId)> {
+    let (Packet::PubAck(ack) | Packet::PubRec(ack) | Packet::PubRel(ack) | Packet::PubComp(ack)) = packet else {
+        return None;
+    };
+    let is_plain = ack.reason == ReasonCode::Success && ack.properties.is_none();
+    is_plain.then(|| (packet.packet_type(), ack.packet_id))
 }

@@ -24,7 +24,7 @@ pub use external::{
     BadStream, EXTERNAL_GREETING, ExternalPublish, ExternalScanner, REFERENCE_BYTES, Scanned, write_external,
 };
 pub use ping::{PingBody, PingReq};
-pub use plain_publish::PlainPublish;
+pub use plain_publish::{PlainAcknowledged, PlainPublish};
 pub use publish::{MessageProperties, Publish};
 pub use publish_template::{PublishHeader, PublishTemplate};
 pub use suback::{SubAck, UnsubAck};

@@ -1,8 +1,8 @@
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, BytesMut};
 
 use super::PublishTemplate;
 use crate::varint::{peek_varint, write_varint};
-use crate::{PacketType, ProtocolVersion, TopicName, WriteBuffer, varint_len};
+use crate::{PacketId, PacketType, ProtocolVersion, QoS, TopicName, WriteBuffer, varint_len};
 
 /// A PUBLISH at QoS 0 with only a Topic Name and a small payload: neither RETAIN nor properties.
 ///
@@ -49,13 +49,15 @@ impl<'a> PlainPublish<'a> {
         if first != FIRST_BYTE {
             return None;
         }
-        let (remaining, width) = peek_varint(after_first).ok()??;
-        let (packet, rest) = packets.split_at_checked(1 + width + remaining as usize)?;
-        let body = &packet[1 + width..];
-        let (topic_len, body) = body.split_first_chunk::<2>()?;
-        let (topic, body) = body.split_at_checked(usize::from(u16::from_be_bytes(*topic_len)))?;
+        let (topic, body, rest) = split_topic(packets, after_first)?;
+        Some((Self::of(version, topic, body)?, rest))
+    }
+
+    /// A plain message of the part behind Topic Name and Packet Identifier.
+    #[inline(always)] // once for each message
+    fn of(version: ProtocolVersion, topic: &'a [u8], body: &'a [u8]) -> Option<Self> {
         let payload = if version.is_v5() { body.strip_prefix(&[NO_PROPERTIES])? } else { body };
-        (payload.len() < WriteBuffer::SHARE_FROM).then_some((Self { topic, payload }, rest))
+        (payload.len() < WriteBuffer::SHARE_FROM).then_some(Self { topic, payload })
     }
 
     /// The Topic Name.
@@ -99,7 +101,7 @@ impl<'a> PlainPublish<'a> {
 
     /// The message as a template, which allows QoS and flags; for `block` see [`PublishTemplate::new`].
     pub fn template(&self, block: &mut BytesMut) -> PublishTemplate {
-        PublishTemplate::from_parts(self.topic, None, &Bytes::copy_from_slice(self.payload), block)
+        PublishTemplate::small(self.topic, self.payload, block)
     }
 
     /// Remaining Length, which fits: a topic and a small payload are far below its maximum.
@@ -108,8 +110,56 @@ impl<'a> PlainPublish<'a> {
     }
 }
 
+/// A PUBLISH at QoS 1 or 2 that is plain otherwise ([`PlainPublish`]), and is sent for the first time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlainAcknowledged<'a> {
+    /// Topic Name and payload.
+    pub publish: PlainPublish<'a>,
+    /// 1 or 2.
+    pub qos: QoS,
+    /// Packet Identifier.
+    pub packet_id: PacketId,
+}
+
+impl<'a> PlainAcknowledged<'a> {
+    /// Whether such a PUBLISH may be the first of `packets`, judged by its first byte.
+    #[inline]
+    pub fn may_begin(packets: &[u8]) -> bool {
+        matches!(packets.first(), Some(&(FIRST_BYTE_OF_QOS_1 | FIRST_BYTE_OF_QOS_2)))
+    }
+
+    /// Splits the first of `packets` from the rest, if it is such a PUBLISH and complete. Does not check the Topic Name.
+    #[inline]
+    pub fn split_first(version: ProtocolVersion, packets: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let (&first, after_first) = packets.split_first()?;
+        let qos = match first {
+            FIRST_BYTE_OF_QOS_1 => QoS::AtLeastOnce,
+            FIRST_BYTE_OF_QOS_2 => QoS::ExactlyOnce,
+            _ => return None,
+        };
+        let (topic, body, rest) = split_topic(packets, after_first)?;
+        let (packet_id, body) = body.split_first_chunk::<2>()?;
+        let packet_id = PacketId::new(u16::from_be_bytes(*packet_id))?;
+        Some((Self { publish: PlainPublish::of(version, topic, body)?, qos, packet_id }, rest))
+    }
+}
+
+/// Splits the Topic Name of the first of `packets` from the rest of its body, and both from the other packets.
+#[inline(always)] // once for each message
+fn split_topic<'a>(packets: &'a [u8], after_first: &[u8]) -> Option<(&'a [u8], &'a [u8], &'a [u8])> {
+    let (remaining, width) = peek_varint(after_first).ok()??;
+    let (packet, rest) = packets.split_at_checked(1 + width + remaining as usize)?;
+    let body = &packet[1 + width..];
+    let (topic_len, body) = body.split_first_chunk::<2>()?;
+    let (topic, body) = body.split_at_checked(usize::from(u16::from_be_bytes(*topic_len)))?;
+    Some((topic, body, rest))
+}
+
 /// First byte of a PUBLISH without flags.
 const FIRST_BYTE: u8 = (PacketType::Publish as u8) << 4;
+/// First byte of a PUBLISH with QoS 1 or 2, without DUP and RETAIN.
+const FIRST_BYTE_OF_QOS_1: u8 = FIRST_BYTE | QoS::AtLeastOnce.bits() << 1;
+const FIRST_BYTE_OF_QOS_2: u8 = FIRST_BYTE | QoS::ExactlyOnce.bits() << 1;
 /// Property Length 0.
 const NO_PROPERTIES: u8 = 0;
 /// Bytes of the longest fixed header.

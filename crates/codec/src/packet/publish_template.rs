@@ -123,6 +123,27 @@ impl PublishTemplate {
         block: &mut BytesMut,
     ) -> Self {
         let inline = if payload.len() < WriteBuffer::SHARE_FROM { payload.len() } else { 0 };
+        let (head, topic_end, properties_end) = Self::head(topic, properties, &payload[..inline], block);
+        let payload = if inline == payload.len() { Bytes::new() } else { payload.clone() };
+        Self { head, topic_end, properties_end, payload }
+    }
+
+    /// Encodes a message without properties whose payload is shorter than [`WriteBuffer::SHARE_FROM`].
+    pub(super) fn small(topic: &[u8], payload: &[u8], block: &mut BytesMut) -> Self {
+        debug_assert!(payload.len() < WriteBuffer::SHARE_FROM);
+        let (head, topic_end, properties_end) = Self::head(topic, None, payload, block);
+        Self { head, topic_end, properties_end, payload: Bytes::new() }
+    }
+
+    /// Encodes the head. Returns it with the ends of the topic and the properties.
+    #[inline]
+    fn head(
+        topic: &[u8],
+        properties: Option<&MessageProperties>,
+        payload: &[u8],
+        block: &mut BytesMut,
+    ) -> (Bytes, u32, u32) {
+        let inline = payload.len();
         block.clear();
         // One growth for many messages: one allocation for each block, not for each message.
         if block.capacity() < topic.len() + inline + 2 {
@@ -137,9 +158,8 @@ impl PublishTemplate {
             block.put_slice(&bytes);
         }
         let properties_end = block.len() as u32;
-        block.put_slice(&payload[..inline]);
-        let payload = if inline == payload.len() { Bytes::new() } else { payload.clone() };
-        Self { head: block.split().freeze(), topic_end, properties_end, payload }
+        block.put_slice(payload);
+        (block.split().freeze(), topic_end, properties_end)
     }
 
     /// The stored form, for [`PublishTemplate::restore`]: length of the properties, and all bytes in two parts.
