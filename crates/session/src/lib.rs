@@ -26,7 +26,7 @@ mod timers;
 mod violation;
 mod withdrawn;
 
-pub use connection::{Connection, DroppedResend, Role, Sent, Unacknowledged};
+pub use connection::{Connection, DroppedResend, Role, Sent, TakenAck, Unacknowledged};
 pub use delivery::{Delivery, Extras, Location, SharedDelivery, Stored};
 pub use event::{Event, Rejected};
 pub use limits::{Limits, SessionExpiry};

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use tenbin_codec::{PacketId, QoS};
 
-use crate::{Delivery, SharedDelivery, Stored};
+use crate::{Delivery, SharedDelivery, Stored, TakenAck};
 
 mod kept;
 mod order;
@@ -233,6 +233,33 @@ impl Outbound {
         result
     }
 
+    /// Closes the message `id`. `None`, without effect, if it is not in the window, or not in the stage that `is_due` names.
+    #[inline]
+    pub(crate) fn end_if(&mut self, id: PacketId, is_due: impl FnOnce(&Stage) -> bool) -> Option<TakenAck> {
+        let position = self.position(id);
+        let slot = self.window.get_mut(position)?;
+        let stage = slot.as_ref().filter(|stage| is_due(stage))?;
+        self.totals.subtract(stage);
+        let ended = TakenAck::Delivered { shared: stage.shared(), stored: stage.stored() };
+        *slot = None;
+        self.drop_done();
+        Some(ended)
+    }
+
+    /// Lets the message `id` of QoS 2 wait for PUBCOMP. `None`, without effect, if it is not in the window, does not wait for
+    /// PUBREC, or is stored.
+    #[inline]
+    pub(crate) fn release_unstored(&mut self, id: PacketId) -> Option<()> {
+        let position = self.position(id);
+        let stage = self.window.get_mut(position)?.as_mut()?;
+        if !stage.is_published(QoS::ExactlyOnce) || stage.stored().is_some() {
+            return None;
+        }
+        self.totals.bytes -= stage.bytes();
+        *stage = stage.released();
+        Some(())
+    }
+
     #[cold]
     #[inline(never)]
     fn end_overdue<R>(&mut self, id: PacketId, look: impl FnOnce(&Stage) -> R) -> Option<R> {
@@ -407,6 +434,12 @@ impl Totals {
 }
 
 impl Stage {
+    /// Whether it is an unacknowledged message of this QoS.
+    #[inline]
+    pub(crate) fn is_published(&self, qos: QoS) -> bool {
+        matches!(self, Self::Published(delivery, _) if delivery.qos == qos)
+    }
+
     fn is_message(&self) -> bool {
         !matches!(self, Self::Request)
     }

@@ -74,6 +74,20 @@ impl Connection {
         self.timers.received(now);
     }
 
+    /// Server: takes a [`tenbin_codec::PlainAcknowledged`] of the peer, as [`Event::Publish`] does. Returns `false`, without
+    /// effect, if the message is known already or violates the protocol: then [`Connection::handle_packet`] decides.
+    #[inline]
+    pub fn take_plain(&mut self, ack: PendingAck) -> bool {
+        let is_kept = ack.qos == QoS::ExactlyOnce;
+        let has_room =
+            self.received_open < i32::from(self.limits.receive_maximum) && !(is_kept && self.keeps_too_many());
+        let is_new = ack.qos <= self.limits.maximum_qos
+            && has_room
+            && (!is_kept || self.session.awaiting_release.insert(ack.packet_id));
+        self.received_open += i32::from(is_new);
+        is_new
+    }
+
     /// Takes a packet of the peer out of the protocol: it counts for Keep Alive, and its Topic Alias stands from now on.
     ///
     /// # Errors
@@ -154,6 +168,18 @@ impl Connection {
         }
         self.complete(ack.packet_id, now, out);
         Ok(Event::Handled)
+    }
+
+    /// Handles a PUBREL of a known message in a session that is not stored, without interrupted handshakes. Returns `false`,
+    /// without effect, for any other.
+    #[inline]
+    pub(super) fn take_pubrel(&mut self, id: PacketId, now: Instant, out: &mut WriteBuffer) -> bool {
+        let is_usual = !self.session.is_stored && self.session.awaiting_release.remove(&id);
+        if is_usual {
+            self.close_received();
+            self.complete(id, now, out);
+        }
+        is_usual
     }
 
     /// Answers a PUBREL once the application has stored [`Event::Released`].

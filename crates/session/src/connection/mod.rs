@@ -120,6 +120,20 @@ pub enum Sent {
     Blocked(Delivery),
 }
 
+/// Result of [`Connection::take_ack`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TakenAck {
+    /// As [`Event::Handled`].
+    Handled,
+    /// As [`Event::Delivered`] with success.
+    Delivered {
+        /// Present if a share group chose the peer.
+        shared: Option<SharedDelivery>,
+        /// [`crate::Delivery::stored`]: the copy is not needed any more.
+        stored: Option<Stored>,
+    },
+}
+
 impl Connection {
     /// State of a connection after CONNECT and CONNACK. [`Connection::resume`] sends in-flight messages of `session`
     /// again.

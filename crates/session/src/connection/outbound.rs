@@ -218,6 +218,40 @@ impl Connection {
         Ok(self.delivered(ack.packet_id, ack.reason, now, out))
     }
 
+    /// Handles an acknowledgement without Reason Code and properties that takes its usual course. `None`, without effect, for
+    /// any other: then [`Connection::handle_packet`] decides.
+    #[inline]
+    pub fn take_ack(
+        &mut self,
+        (packet_type, id): (PacketType, PacketId),
+        now: Instant,
+        out: &mut WriteBuffer,
+    ) -> Option<TakenAck> {
+        if self.recovery.is_some() {
+            return None;
+        }
+        match packet_type {
+            PacketType::PubAck => {
+                let is_due = |stage: &Stage| stage.is_published(QoS::AtLeastOnce);
+                let ended = self.session.outbound.end_if(id, is_due)?;
+                self.sent_open = self.sent_open.saturating_sub(1);
+                Some(ended)
+            }
+            PacketType::PubRec => {
+                self.session.outbound.release_unstored(id)?;
+                self.write_ack(PacketType::PubRel, id, ReasonCode::Success, now, out); // [MQTT-4.3.3-4]
+                Some(TakenAck::Handled)
+            }
+            PacketType::PubComp => {
+                let ended = self.session.outbound.end_if(id, |stage| matches!(stage, Stage::Released { .. }))?;
+                self.sent_open = self.sent_open.saturating_sub(1);
+                Some(ended)
+            }
+            PacketType::PubRel => self.take_pubrel(id, now, out).then_some(TakenAck::Handled),
+            _ => None,
+        }
+    }
+
     pub(super) fn handle_pubrec(&mut self, ack: Ack, now: Instant, out: &mut WriteBuffer) -> Result<Event, Violation> {
         let id = ack.packet_id;
         let share = |stage: &Stage| stage.shared().map(|shared| shared.share);

@@ -7,6 +7,7 @@ mod expiry;
 mod flow_control;
 mod keep_alive;
 mod packet_size;
+mod plain;
 mod receiving;
 mod resumption;
 mod roles;
