@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Buf as _;
-use tenbin_codec::{DecodeError, Decoded, Decoder, PlainPublish};
+use tenbin_codec::{DecodeError, Decoded, Decoder, PacketId, PacketType, PlainAcknowledged, PlainPublish};
 
 use super::arrival::{Arrival, FREE_BYTES};
 use super::core::Core;
@@ -103,6 +103,24 @@ impl Inbound {
     #[inline(always)] // once for each message
     pub(super) fn peek_plain(&self, offset: usize) -> Option<(PlainPublish<'_>, usize)> {
         self.decoder.peek_plain(&self.buffer[offset..])
+    }
+
+    /// Whether the next packet may be a [`PlainAcknowledged`], judged by its first byte.
+    #[inline]
+    pub(super) fn may_be_acknowledged(&self) -> bool {
+        PlainAcknowledged::may_begin(&self.buffer)
+    }
+
+    /// As [`Inbound::peek_plain`], for a [`PlainAcknowledged`].
+    #[inline(always)] // once for each message
+    pub(super) fn peek_acknowledged(&self, offset: usize) -> Option<(PlainAcknowledged<'_>, usize)> {
+        self.decoder.peek_acknowledged(&self.buffer[offset..])
+    }
+
+    /// Type and Packet Identifier of the packet after `offset` bytes of input, if it is a plain acknowledgement.
+    #[inline(always)] // once for each acknowledgement
+    pub(super) fn peek_ack(&self, offset: usize) -> Option<(PacketType, PacketId)> {
+        self.decoder.peek_ack(&self.buffer[offset..])
     }
 
     /// Bytes of input that are not decoded.

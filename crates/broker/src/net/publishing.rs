@@ -1,7 +1,7 @@
 //! Messages from the client: routed as one batch, and acknowledged with a verdict each.
 
 use bytes::Bytes;
-use tenbin_codec::{PlainPublish, QoS, ReasonCode, ReportCarrier, TopicName};
+use tenbin_codec::{PlainAcknowledged, PlainPublish, QoS, ReasonCode, ReportCarrier, TopicName};
 use tenbin_session::{PendingAck, Publication, Violation};
 
 use super::core::Core;
@@ -79,6 +79,56 @@ impl Publishing {
         )
     }
 
+    /// Publishes a plain message of QoS 1 or 2, which hooks do not see. Returns `false` without effect for any message that is
+    /// not as usual.
+    #[inline(always)] // once for each message
+    pub(super) fn publish_acknowledged(
+        &mut self,
+        core: &mut Core,
+        gate: &mut DurabilityGate,
+        message: PlainAcknowledged<'_>,
+        batch: &mut InputBatch,
+    ) -> bool {
+        let PlainAcknowledged { publish, qos, packet_id } = message;
+        let ack = PendingAck { packet_id, qos };
+        let Core { open, lease, connection, .. } = core;
+        if lease.state.partly_refused.is_some() {
+            return false;
+        }
+        // Cached topics have passed all other checks.
+        let published = self.publisher.publish_acknowledged(
+            &open.shared.routing.router,
+            &mut batch.collector,
+            (publish, ack),
+            |topic| lease.client.rights.may_publish(topic),
+            || connection.take_plain(ack),
+            batch.now,
+        );
+        published.is_some_and(|published| {
+            self.owe(core, gate, ack, &published, publish.template_len(), batch);
+            true
+        })
+    }
+
+    /// Notes a published message of `bytes` bytes to acknowledge.
+    #[inline(always)] // called in two places
+    fn owe(
+        &mut self,
+        core: &Core,
+        gate: &mut DurabilityGate,
+        ack: PendingAck,
+        published: &Published,
+        bytes: usize,
+        batch: &mut InputBatch,
+    ) {
+        batch.hold_until(published.commit_point);
+        self.verdicts.push(Verdict::of_published(ack, published));
+        batch.count_bytes(bytes);
+        if published.reason.is_error() {
+            batch.is_over |= refused_while_collecting(core, gate, published);
+        }
+    }
+
     /// Publishes a message, or takes the load report in it. `is_small_part`: its payload is a small part of a large
     /// buffer.
     pub(super) fn publish(
@@ -118,12 +168,8 @@ impl Publishing {
                     hooks.note_published(&publication, published);
                 }
                 if let Some(ack) = publication.ack {
-                    batch.hold_until(published.commit_point);
-                    self.verdicts.push(Verdict::of_published(ack, &published));
-                    batch.count_bytes(publication.topic.as_bytes().len() + publication.payload.len());
-                    if published.reason.is_error() {
-                        batch.is_over |= refused_while_collecting(core, gate, &published);
-                    }
+                    let bytes = publication.topic.as_bytes().len() + publication.payload.len();
+                    self.owe(core, gate, ack, &published, bytes, batch);
                 } else if published.is_unseen || published.reason.is_error() {
                     core.open.shared.operations.metrics.unseen_publishes.add(1);
                 }

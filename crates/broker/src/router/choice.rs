@@ -1,6 +1,6 @@
 //! Chooses the member of a share group for a message: the balancer's pick, corrected by broker state.
 
-use tenbin_balancer::{Availability, Dispatch, Explanation, Member, Members, Rng};
+use tenbin_balancer::{Availability, Burst, Dispatch, Explanation, Member, Members, Rng};
 
 use super::decisions::Decision;
 use super::share_group::{GroupMember, SharedGroup, beginning};
@@ -37,10 +37,10 @@ pub(super) enum Choice<'a> {
 }
 
 impl<'a> Question<'a, '_> {
-    /// Chooses for a new message. Returns no member while earlier messages wait, or if a member has departed since epoch
-    /// `since`.
+    /// Chooses for a new message of a publisher's `burst`. Returns no member while earlier messages wait, or if a member has
+    /// departed since epoch `since`.
     #[inline]
-    pub(super) fn choose_for_new(self, since: Option<u64>, rng: &mut Rng) -> Choice<'a> {
+    pub(super) fn choose_for_new(self, since: Option<u64>, burst: &mut Burst, rng: &mut Rng) -> Choice<'a> {
         let backlog = &self.group.backlog;
         let has_departed = || since.is_some_and(|since| backlog.membership_epoch() != since);
         // QoS 0 messages do not wait.
@@ -48,7 +48,7 @@ impl<'a> Question<'a, '_> {
         if has_to_queue() && !self.has_ended() {
             return Choice::Nobody;
         }
-        match self.choose(rng) {
+        match self.choose_by(|dispatch, _, rng| self.members.pick_in(dispatch, burst, rng), rng) {
             // A redelivery announces the backlog before it frees the member's keys. So a pick that found a key free
             // sees the backlog here, or the earlier messages are with their new member.
             Choice::Member(member) if has_to_queue() => {
@@ -61,8 +61,17 @@ impl<'a> Question<'a, '_> {
     }
 
     /// Chooses for a message that no earlier one blocks.
-    #[inline]
     pub(super) fn choose(self, rng: &mut Rng) -> Choice<'a> {
+        self.choose_by(|dispatch, waiting, rng| self.members.pick_late(dispatch, waiting, rng), rng)
+    }
+
+    /// As [`Question::choose`]. `pick` chooses for a message that may wait behind a number of others.
+    #[inline(always)]
+    fn choose_by(
+        self,
+        pick: impl FnOnce(&Dispatch, usize, &mut Rng) -> Option<&'a Member<GroupMember>>,
+        rng: &mut Rng,
+    ) -> Choice<'a> {
         let Self { group, members, dispatch, source, .. } = self;
         let waiting = match source {
             Source::Client => Some(0),
@@ -81,7 +90,7 @@ impl<'a> Question<'a, '_> {
             return choice;
         }
         let picked = match waiting {
-            Some(waiting) => members.pick_late(dispatch, waiting, rng),
+            Some(waiting) => pick(dispatch, waiting, rng),
             None => members.pick(dispatch, rng),
         };
         match picked {

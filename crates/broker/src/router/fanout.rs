@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustc_hash::{FxHashMap, FxHashSet};
+use tenbin_balancer::Burst;
 use tenbin_codec::PlainPublish;
 use tenbin_session::Delivery;
 
@@ -77,6 +78,8 @@ pub(super) struct Fanout {
     /// Index in `parts` by address of the outbox, which the part keeps alive.
     places: FxHashMap<usize, usize>,
     waiting: usize,
+    /// What the batch's choices of members have compared.
+    burst: Burst,
     /// Membership epochs of keyed groups from before messages of theirs were added.
     membership_epoch: Vec<(NonZeroU64, u64)>,
     /// A receiver has lagged since the last [`Fanout::take_pressure`].
@@ -168,6 +171,11 @@ impl Fanout {
     /// Returns whether space is booked for the message that is being published.
     pub(super) fn is_booked(&self) -> bool {
         self.is_booked
+    }
+
+    /// What the batch's choices of members have compared.
+    pub(super) fn burst(&mut self) -> &mut Burst {
+        &mut self.burst
     }
 
     /// Returns whether the batch must be handed over before the next message.

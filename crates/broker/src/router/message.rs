@@ -103,6 +103,21 @@ impl<'a> RoutedMessage<'a> {
         }
     }
 
+    /// Prepares a plain message of QoS 1 or 2. `may_be_kept` and `number` as for [`RoutedMessage::new`].
+    #[inline]
+    pub(super) fn acknowledged(
+        (plain, qos): (PlainPublish<'a>, QoS),
+        name: &'a TopicName,
+        topic: u64,
+        may_be_kept: bool,
+        number: u32,
+        now: Moment,
+    ) -> Self {
+        let template = BLOCK.with_borrow_mut(|block| plain.template(block));
+        let template = Some(template);
+        Self { qos, plain: None, template, may_be_kept, is_begun: true, number, ..Self::plain(plain, name, topic, now) }
+    }
+
     pub(super) fn properties(&self) -> Option<&MessageProperties> {
         self.publication?.properties.as_deref()
     }

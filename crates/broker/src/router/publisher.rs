@@ -8,7 +8,7 @@ use std::time::Instant;
 use rustc_hash::FxHashSet;
 use tenbin_balancer::{Dispatch, Rng};
 use tenbin_codec::{PlainPublish, QoS, ReasonCode, Text, TopicName};
-use tenbin_session::Publication;
+use tenbin_session::{PendingAck, Publication};
 
 use super::choice::{Choice, Question, Source};
 use super::fanout::{Collector, Fanout};
@@ -20,7 +20,7 @@ use super::published::{Flushed, Published};
 use super::route_cache::{KnownRoute, RouteCache};
 use super::share_group::{GroupMember, SharedGroup, dispatch};
 use super::{NotRetained, Receiver, Router};
-use crate::durable::{CommitPoint, Durable, PLACE_BYTES, PublisherId, RECORD_BYTES, StoredQueue, as_refused};
+use crate::durable::{CommitPoint, PLACE_BYTES, PublisherId, RECORD_BYTES, StoredQueue, as_refused};
 use crate::outbox::Outbox;
 use crate::values::Moment;
 
@@ -101,31 +101,51 @@ impl Publisher {
             }
         }
         let matches = self.origin.routes(&mut self.routes).find(router, &publication.topic);
-        if !self.origin.tells_refusals && self.origin.waits_for_disk(router, matches, publication) {
+        let bytes = publication.topic.as_bytes().len() + publication.payload.len();
+        if self.origin.waits_for_disk(router, matches, publication.qos, bytes) {
             return refuse_at_once(publication, collector.fanout());
         }
         // The store of retained messages counts as a receiver without room.
         let refusals = u32::from(is_store_full);
-        let mut delivered = Delivered { is_wanted: publication.retain, receivers: refusals, refusals };
+        let delivered = Delivered { is_wanted: publication.retain, receivers: refusals, refusals };
         let fanout = collector.fanout();
         // QoS 0 messages mostly need no number. One that a hook has made of a QoS 2 message needs it for its identifier.
         let is_held = publication.ack.is_some_and(|ack| ack.qos == QoS::ExactlyOnce);
-        let message = if publication.qos.is_acknowledged() || is_held { fanout.begin_message() } else { 0 };
-        let held = if router.durable.is_some() { self.origin.hold(publication, fanout) } else { None };
-        if !matches.is_empty() {
-            let may_be_kept = router.durable.is_some();
-            let mut routed = RoutedMessage::new(publication, matches.topic, may_be_kept, message, now);
-            self.origin.deliver(router, matches, &mut routed, fanout, &mut delivered);
+        let number = if publication.qos.is_acknowledged() || is_held { fanout.begin_message() } else { 0 };
+        let may_be_kept = router.durable.is_some();
+        let routed = || RoutedMessage::new(publication, matches.topic, may_be_kept, number, now);
+        let numbered = Numbered { ack: publication.ack, number, now: now.at };
+        let delivered = self.origin.publish(router, matches, numbered, routed, fanout, delivered);
+        delivered.published(number, commit_point, is_unseen)
+    }
+
+    /// Publishes a plain message of QoS 1 or 2 whose topic is in the route cache, if `is_allowed` permits the topic and
+    /// `is_taken` the message.
+    ///
+    /// Returns `None`, without any effect, if the topic is not cached or not allowed, or the message is not taken or may have
+    /// to be refused.
+    pub(crate) fn publish_acknowledged(
+        &mut self,
+        router: &Router,
+        collector: &mut Collector,
+        (plain, ack): (PlainPublish<'_>, PendingAck),
+        is_allowed: impl FnOnce(&TopicName) -> bool,
+        is_taken: impl FnOnce() -> bool,
+        now: Moment,
+    ) -> Option<Published> {
+        let routes = self.routes.as_mut()?;
+        let KnownRoute { topic: name, matches, .. } = routes.find_known(router, plain.topic())?;
+        let bytes = plain.template_len();
+        if !is_allowed(name) || self.origin.waits_for_disk(router, matches, ack.qos, bytes) || !is_taken() {
+            return None;
         }
-        if delivered.refusals > 0 && message != 0 {
-            let has_reached_some = delivered.refusals < delivered.receivers;
-            self.origin.refuse(delivered.refusals, has_reached_some, held, fanout);
-        }
-        if fanout.is_full() {
-            self.origin.hand_over(router, fanout, now.at);
-        }
-        let Delivered { receivers, refusals, .. } = delivered;
-        Published { reason: delivered.reason(), commit_point, message, receivers, refusals, is_unseen }
+        let fanout = collector.fanout();
+        let number = fanout.begin_message();
+        let may_be_kept = router.durable.is_some();
+        let routed = || RoutedMessage::acknowledged((plain, ack.qos), name, matches.topic, may_be_kept, number, now);
+        let numbered = Numbered { ack: Some(ack), number, now: now.at };
+        let delivered = self.origin.publish(router, matches, numbered, routed, fanout, Delivered::default());
+        Some(delivered.published(number, CommitPoint::NOW, false))
     }
 
     /// Publishes a message whose topic is in the route cache, if `is_allowed` permits the topic.
@@ -194,7 +214,22 @@ struct Delivered {
     refusals: u32,
 }
 
+/// Identity of a message in its batch.
+struct Numbered {
+    ack: Option<PendingAck>,
+    /// [`Published::message`].
+    number: u32,
+    now: Instant,
+}
+
 impl Delivered {
+    /// The result for the publisher.
+    #[inline]
+    fn published(self, message: u32, commit_point: CommitPoint, is_unseen: bool) -> Published {
+        let Self { receivers, refusals, .. } = self;
+        Published { reason: self.reason(), commit_point, message, receivers, refusals, is_unseen }
+    }
+
     /// Counts a share group; `is_taken`: it has the message, else it has ended.
     #[inline]
     fn taken_by_group(&mut self, is_taken: bool) {
@@ -231,6 +266,31 @@ impl Origin {
         Box::new(RouteCache::new(self.own.as_ref().and_then(|own| own.account())))
     }
 
+    /// Routes a message to its receivers.
+    #[inline(always)] // called in two places
+    fn publish<'a>(
+        &mut self,
+        router: &Router,
+        matches: &MatchSet,
+        Numbered { ack, number, now }: Numbered,
+        routed: impl FnOnce() -> RoutedMessage<'a>,
+        fanout: &mut Fanout,
+        mut delivered: Delivered,
+    ) -> Delivered {
+        let held = if router.durable.is_some() { self.hold(ack, fanout) } else { None };
+        if !matches.is_empty() {
+            self.deliver(router, matches, &mut routed(), fanout, &mut delivered);
+        }
+        if delivered.refusals > 0 && number != 0 {
+            let has_reached_some = delivered.refusals < delivered.receivers;
+            self.refuse(delivered.refusals, has_reached_some, held, fanout);
+        }
+        if fanout.is_full() {
+            self.hand_over(router, fanout, now);
+        }
+        delivered
+    }
+
     /// Hands over the collected deliveries. Only between messages: the entries of one message are appended together.
     fn hand_over(&mut self, router: &Router, fanout: &mut Fanout, now: Instant) {
         fanout.flush(router.durable(), now);
@@ -260,8 +320,8 @@ impl Origin {
 
     /// Stores the Packet Identifier of a QoS 2 message `[MQTT-4.3.3-10]`, if the publisher's session survives a
     /// restart.
-    fn hold(&self, publication: &Publication, fanout: &mut Fanout) -> Option<PublisherId> {
-        let ack = publication.ack.filter(|ack| ack.qos == QoS::ExactlyOnce);
+    fn hold(&self, ack: Option<PendingAck>, fanout: &mut Fanout) -> Option<PublisherId> {
+        let ack = ack.filter(|ack| ack.qos == QoS::ExactlyOnce);
         let queue = ack.and_then(|_| self.own.as_ref()?.keeps_in());
         let held = ack.zip(queue).map(|(ack, queue)| queue.publishes(ack.packet_id));
         held.into_iter().for_each(|held| fanout.hold(held));
@@ -283,6 +343,7 @@ impl Origin {
         (0..refusals).for_each(|_| fanout.refuse_this());
     }
 
+    #[inline(always)] // for plain messages, a call costs 2 % of the message
     fn deliver(
         &mut self,
         router: &Router,
@@ -351,18 +412,21 @@ impl Origin {
         fanout.take_room(router.durable(), bytes, self.own.is_none())
     }
 
-    /// Returns whether a message must be stored for a receiver and the disk has no room.
-    ///
-    /// For publishers that cannot be informed of a refusal: they send the message again, so no receiver may get it
-    /// before.
-    fn waits_for_disk(&self, router: &Router, matches: &MatchSet, publication: &Publication) -> bool {
-        let places = matches.targets.len() + matches.groups.len();
-        let topic = publication.topic.as_bytes().len();
-        let bytes = RECORD_BYTES + topic + publication.payload.len() + PLACE_BYTES * places;
-        let has_room = |durable: &Durable| durable.has_room(bytes);
-        if !publication.qos.is_acknowledged() || router.durable().is_none_or(has_room) {
+    /// Returns whether a message of `bytes` bytes must be stored for a receiver, the disk has no room, and the publisher
+    /// cannot be informed of a refusal: it sends the message again, so no receiver may get it before.
+    #[inline]
+    fn waits_for_disk(&self, router: &Router, matches: &MatchSet, qos: QoS, bytes: usize) -> bool {
+        if self.tells_refusals || !qos.is_acknowledged() {
             return false;
         }
+        let Some(durable) = router.durable() else { return false };
+        let places = matches.targets.len() + matches.groups.len();
+        !durable.has_room(RECORD_BYTES + bytes + PLACE_BYTES * places) && self.is_kept_by_any(matches)
+    }
+
+    /// Returns whether a receiver's stored queue would keep a message of QoS 1 or 2. Counts a refusal there.
+    #[cold]
+    fn is_kept_by_any(&self, matches: &MatchSet) -> bool {
         let is_kept = |target: &Target| {
             let is_wanted = target.terms_for(self.number).is_some_and(|terms| terms.qos.is_acknowledged());
             is_wanted && target.outbox.collects_in(true).is_some()
@@ -444,7 +508,7 @@ impl Origin {
         let choice = match has_missed || follows_waiting {
             true if question.has_ended() => Choice::Ended,
             true => Choice::Nobody,
-            false => question.choose_for_new(since, &mut self.rng),
+            false => question.choose_for_new(since, fanout.burst(), &mut self.rng),
         };
         match choice {
             Choice::Member(member) => {

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use tenbin_codec::{Decoded, Packet, PacketType, QoS, ReasonCode};
-use tenbin_session::{DroppedResend, Event, Publication, Violation};
+use tenbin_codec::{Decoded, Decoder, Packet, PacketType, QoS, ReasonCode};
+use tenbin_session::{DroppedResend, Event, Publication, TakenAck, Violation};
 
 use super::ConnectionTask;
 use super::turn::{TURN_PACKETS, Turn};
@@ -51,6 +51,14 @@ impl<S: Stream> ConnectionTask<S> {
         let result = loop {
             if self.inbound.may_be_plain() && !self.core.looks_at_each() {
                 plain += self.take_plain(batch);
+            }
+            if self.core.hooks.is_none() {
+                packets += self.take_acknowledged(batch, TURN_PACKETS - packets);
+                packets += self.take_acks(batch, TURN_PACKETS - packets);
+                if packets == TURN_PACKETS {
+                    batch.is_over = true;
+                    self.inbound.cut_turn();
+                }
             }
             if batch.is_over {
                 break Ok(());
@@ -150,6 +158,62 @@ impl<S: Stream> ConnectionTask<S> {
         if packets > 0 {
             self.core.connection.handle_plain(batch.now.at);
             self.inbound.skip(bytes);
+        }
+        packets
+    }
+
+    /// Publishes the plain messages of QoS 1 and 2 to known topics at the beginning of the input, at most `most`; returns how
+    /// many.
+    #[inline(always)] // called in one place
+    fn take_acknowledged(&mut self, batch: &mut InputBatch, most: u64) -> u64 {
+        if self.inbound.may_be_acknowledged() && !batch.is_over { self.publish_acknowledged(batch, most) } else { 0 }
+    }
+
+    #[inline(never)] // a separate loop is faster
+    fn publish_acknowledged(&mut self, batch: &mut InputBatch, most: u64) -> u64 {
+        let (mut packets, mut bytes) = (0, 0);
+        while packets < most && !batch.is_over {
+            let Some((message, size)) = self.inbound.peek_acknowledged(bytes) else { break };
+            let qos = message.qos;
+            if !self.publishing.publish_acknowledged(&mut self.core, &mut self.gate, message, batch) {
+                break;
+            }
+            (packets, bytes) = (packets + 1, bytes + size);
+            self.count_publication(qos, batch);
+        }
+        if packets > 0 {
+            self.core.connection.handle_plain(batch.now.at);
+            self.inbound.skip(bytes);
+        }
+        packets
+    }
+
+    /// Applies the usual acknowledgements at the beginning of the input, at most `most`; returns how many.
+    #[inline(always)] // called in one place
+    fn take_acks(&mut self, batch: &mut InputBatch, most: u64) -> u64 {
+        if self.inbound.peek_ack(0).is_some() && !batch.is_over { self.apply_acks(batch, most) } else { 0 }
+    }
+
+    #[inline(never)] // a separate loop is faster
+    fn apply_acks(&mut self, batch: &mut InputBatch, most: u64) -> u64 {
+        let Self { core, inbound, gate, member, .. } = self;
+        let (now, mut packets) = (batch.now.at, 0);
+        while packets < most
+            && let Some(ack) = inbound.peek_ack(packets as usize * Decoder::PLAIN_ACK_BYTES)
+            && let Some(taken) = core.connection.take_ack(ack, now, &mut core.out)
+        {
+            packets += 1;
+            let TakenAck::Delivered { shared, stored } = taken else { continue };
+            if let Some(stored) = stored {
+                gate.sends().end(Ended::Delivered, core, stored, shared.map(|shared| shared.share));
+            }
+            if let Some(delivery) = shared {
+                member.acknowledged(core, &delivery, ReasonCode::Success, batch);
+            }
+        }
+        if packets > 0 {
+            core.connection.handle_plain(now);
+            inbound.skip(packets as usize * Decoder::PLAIN_ACK_BYTES);
         }
         packets
     }

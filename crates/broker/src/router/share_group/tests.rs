@@ -1,7 +1,7 @@
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
-use tenbin_balancer::{MemberLoad, Policy};
+use tenbin_balancer::{Burst, MemberLoad, Policy};
 use tenbin_codec::{SubscriptionOptions, TopicFilter};
 use tenbin_session::Publication;
 
@@ -57,7 +57,7 @@ impl Stage {
             source: Source::Client,
             topic: b"t",
         };
-        match question.choose_for_new(None, &mut Rng::new(1)) {
+        match question.choose_for_new(None, &mut Burst::default(), &mut Rng::new(1)) {
             Choice::Member(member) => {
                 member.load().taken_back(1, 100, self.now.nanos);
                 Some(member.id().0)
