@@ -183,6 +183,8 @@ metrics! {
     disconnected_slow: Counter => "spooling/disconnected" as "tenbin_disconnected_slow_total",
     /// Messages of share groups that became dead letters, or were dropped in place of that.
     dead_letters: Counter => "groups/dead_letters" as "tenbin_dead_letters_total",
+    /// Messages of share groups whose dead letters wait, as a receiver refused them.
+    letters_refused: Gauge => "groups/letters_refused" as "tenbin_letters_refused",
     /// Times that reading from a client paused because it published too fast.
     publishers_paused: Counter => "publish/paused" as "tenbin_publishers_paused_total",
     /// Events that a webhook did not get, because it took them too slowly or not at all.
@@ -278,6 +280,11 @@ impl Gauge {
     /// Adds `count` and returns the new value.
     pub(crate) fn add(&self, count: u64) -> u64 {
         self.0.fetch_add(count, Ordering::Relaxed) + count
+    }
+
+    /// For items that one task counts.
+    pub(crate) fn set(&self, count: u64) {
+        self.0.store(count, Ordering::Relaxed);
     }
 
     pub(crate) fn subtract(&self, count: u64) {

@@ -35,6 +35,8 @@ pub(crate) struct Failures {
     pub(crate) rejected: u64,
     pub(crate) overdue: u64,
     pub(crate) dead_lettered: u64,
+    #[serde(default)]
+    pub(crate) letters_refused: u64,
     pub(crate) retries: u64,
     pub(crate) oldest_retry_ms: f64,
 }

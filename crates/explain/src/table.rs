@@ -78,11 +78,14 @@ fn write_head(out: &mut dyn Write, members: &Members) -> io::Result<()> {
 
 /// Writes what became of messages that members did not process.
 fn write_failures(out: &mut dyn Write, failures: &Failures) -> io::Result<()> {
-    let Failures { rejected, overdue, dead_lettered, retries, oldest_retry_ms } = failures;
-    if rejected + overdue + dead_lettered == 0 {
+    let Failures { rejected, overdue, dead_lettered, letters_refused, retries, oldest_retry_ms } = failures;
+    if rejected + overdue + dead_lettered + letters_refused == 0 {
         return Ok(());
     }
     let mut line = format!("  {rejected} rejected, {overdue} overdue, {dead_lettered} dead letters");
+    if *letters_refused > 0 {
+        line += &format!("; the dead letters of {letters_refused} are refused");
+    }
     if *retries > 0 {
         line += &format!("; {retries} wait for their next delivery, the first for {} ms", number(*oldest_retry_ms));
     }

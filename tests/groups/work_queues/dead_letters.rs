@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tenbin_codec::{Connect, MessageProperties, ProtocolVersion, Publish, QoS, ReasonCode, TopicName, UserProperty};
 
 use super::{broker_with, config, join, next_of, payload, property, reject, reject_with};
-use crate::support::{BrokerProcess, DataDirectory, RawClient, share, text};
+use crate::support::{BrokerProcess, DataDirectory, PATIENCE, RawClient, share, text};
 
 const LIMIT_OF_TWO: &str =
     "on_reject = \"retry\"\nretry_delay_ms = 20\ndeliveries_maximum = 2\ndead_letter = \"dead/%g/%t\"";
@@ -146,31 +146,67 @@ fn expired_message_is_a_dead_letter_by_the_rule_alone() {
     }
 }
 
-#[test]
-fn refused_letter_is_published_once_there_is_room() {
+/// A work queue, and a standing group for its letters that is full of some messages: without a store by 20 messages,
+/// with one by 20,000 bytes.
+fn start_full(directory: Option<&DataDirectory>) -> (BrokerProcess, usize) {
     let file = crate::support::ConfigFile::new(&format!(
         "[[share]]\ngroup = \"workers\"\nfilter = \"jobs/#\"\n{LIMIT_OF_TWO}\n\
-         [[share]]\ngroup = \"dead\"\nfilter = \"dead/#\"\nkeep_seconds = 604800\n[queue]\nmessages_maximum = 20\n"
+         [[share]]\ngroup = \"dead\"\nfilter = \"dead/#\"\nkeep_seconds = 604800\n[queue]\nmessages_maximum = 20\n\
+         [store]\nqueue_bytes_maximum = 20000\n"
     ));
-    let broker = BrokerProcess::start(&["--ephemeral", "--config", file.path()]);
-    let mut worker = join(&broker, "worker");
+    let broker = match directory {
+        Some(directory) => directory.start_with(&["--config", file.path()]),
+        None => BrokerProcess::start(&["--ephemeral", "--config", file.path()]),
+    };
     // Each publisher with little of the backlog has some room more, and so has the broker.
+    let payload = "fills".repeat(if directory.is_some() { 200 } else { 1 });
     let fill = |number: usize| {
         let mut publisher = broker.v5(&format!("publisher-{number}"));
-        let is_taken = |_: &usize| publisher.publish("dead/x", "fills", QoS::AtLeastOnce) == ReasonCode::Success;
+        let is_taken = |_: &usize| publisher.publish("dead/x", &payload, QoS::AtLeastOnce) == ReasonCode::Success;
         (0..100).take_while(is_taken).count()
     };
-    let fills: usize = (0..).map(fill).take_while(|fills| *fills > 0).sum();
-    let mut publisher = broker.v5("publisher");
-    publisher.publish("jobs/a", "job", QoS::AtLeastOnce);
+    let fills = (0..).map(fill).take_while(|fills| *fills > 0).sum();
+    (broker, fills)
+}
+
+/// Has a worker reject a message as often as it may.
+fn reject_twice(broker: &BrokerProcess, worker: &mut RawClient) {
+    broker.v5("publisher").publish("jobs/a", "job", QoS::AtLeastOnce);
     for _ in 0..2 {
         let message = worker.receive_publish();
-        reject(&mut worker, &message);
+        reject(worker, &message);
     }
     worker.settle();
+}
+
+#[test]
+fn refused_letter_is_published_once_there_is_room() {
+    let (broker, fills) = start_full(None);
+    reject_twice(&broker, &mut join(&broker, "worker"));
     let mut undertaker = undertaker(&broker);
     (0..fills).for_each(|_| assert_eq!(payload(&undertaker.receive_message()), "fills"));
     assert_eq!(payload(&undertaker.receive_message()), "job");
+}
+
+#[test]
+fn end_of_the_broker_tells_of_refused_letters_in_memory() {
+    for has_store in [false, true] {
+        let directory = DataDirectory::new();
+        let (mut broker, _) = start_full(has_store.then_some(&directory));
+        reject_twice(&broker, &mut join(&broker, "worker"));
+        broker.signal("TERM");
+        assert!(broker.wait_for_exit(PATIENCE).success());
+        let words = "messages dropped: the broker ends before their dead letters were published";
+        let lines = broker.log().to_end(PATIENCE);
+        let told: Vec<_> = lines.iter().filter(|line| line.contains(words)).collect();
+        assert_eq!(told.len(), usize::from(!has_store), "{lines:?}");
+        assert!(told.iter().all(|line| line.contains("messages=1")), "{told:?}");
+        if has_store {
+            drop(broker);
+            let (broker, _) = start_full(Some(&directory));
+            assert_eq!(payload(&join(&broker, "worker").receive_publish()), "job");
+        }
+    }
 }
 
 #[test]

@@ -182,6 +182,47 @@ fn replay_of_messages_that_fail_again_ends() {
 }
 
 #[test]
+fn refused_letters_are_figures_and_a_finding() {
+    let file = ConfigFile::new(&format!("{QUEUES}[queue]\nmessages_maximum = 20\n"));
+    let stage = Stage::start(&["--ephemeral", "--config", file.path()]);
+    let mut worker = member(&stage, "one", "jobs/#");
+    // Each publisher with little of the backlog has some room more.
+    let fill = |number: usize| {
+        let mut publisher = stage.broker.v5(&format!("publisher-{number}"));
+        let is_taken = |_: &usize| publisher.publish("dead/x", "fills", QoS::AtLeastOnce) == ReasonCode::Success;
+        (0..100).take_while(is_taken).count()
+    };
+    let fills: usize = (0..).map(fill).take_while(|fills| *fills > 0).sum();
+    publish(&stage, 0..3, QoS::AtLeastOnce);
+    reject(&mut worker, 3);
+    let letters_refused = || stage.get_json("/api/v1/groups/one/jobs%2F%23")["failures"]["letters_refused"].clone();
+    let are = |count: usize| {
+        let metrics = stage.get("/metrics").body;
+        [
+            format!("\ntenbin_letters_refused {count}\n"),
+            format!("\ntenbin_group_letters_refused{{group=\"one\",filter=\"jobs/#\"}} {count}\n"),
+        ]
+        .iter()
+        .all(|line| metrics.contains(line))
+            && letters_refused() == count
+    };
+    let findings = || {
+        let page = stage.get_json("/api/v1/findings");
+        let is_refused = |finding: &&Value| finding["kind"] == "letters_refused";
+        page["items"].as_array().expect("a list").iter().filter(is_refused).cloned().collect::<Vec<_>>()
+    };
+    wait_until(|| are(3) && findings().len() == 1);
+    let finding = findings().remove(0);
+    assert_eq!((&finding["group"], &finding["filter"]), (&"one".into(), &"jobs/#".into()));
+    assert_eq!(finding["text"], "group one: a receiver has no room for the dead letters of 3 messages");
+    assert!(finding["advice"].as_str().is_some_and(|advice| advice.contains("tenbin admin dead-letters one list")));
+    assert!(stage.get("/readyz?verbose").body.contains("[!] dead_letters: dead letters of 1 share groups are refused"));
+    let mut undertaker = member(&stage, "dead", "dead/#");
+    (0..fills + 3).for_each(|_| drop(undertaker.receive_message()));
+    wait_until(|| are(0) && findings().is_empty());
+}
+
+#[test]
 fn wrong_names_and_limits_are_refused_by_name() {
     let file = ConfigFile::new(QUEUES);
     let stage = Stage::start(&["--ephemeral", "--config", file.path()]);

@@ -48,8 +48,15 @@ impl Control {
 }
 
 /// Counters of the metrics that fall too.
-const GAUGES: [&str; 5] =
-    ["clients_connected", "clients_maximum", "subscriptions", "clients_watch", "clients_spooling"];
+const GAUGES: [&str; 7] = [
+    "clients_connected",
+    "clients_maximum",
+    "subscriptions",
+    "messages_withheld",
+    "clients_watch",
+    "clients_spooling",
+    "letters_refused",
+];
 /// Events in a sample: the page has the earlier ones from the past.
 const EVENTS_SHOWN: usize = 20;
 /// Groups in a sample: those with the longest backlogs, then those with the most messages.

@@ -28,6 +28,8 @@ pub(super) enum Kind {
     /// A member that did not acknowledge messages in time.
     Overdue,
     Gone,
+    /// Messages whose dead letters a receiver refuses.
+    LettersRefused,
     Fewer,
     Slower,
     Refused,
@@ -42,6 +44,7 @@ impl Kind {
             Self::Stalled => "stalled",
             Self::Overdue => "overdue",
             Self::Gone => "gone",
+            Self::LettersRefused => "letters_refused",
             Self::Fewer => "fewer_than_wanted",
             Self::Slower => "slower",
             Self::Refused => "refused",
@@ -141,8 +144,8 @@ impl Watch {
     pub(super) fn checks(&self) -> Vec<Check> {
         let watched = self.watched();
         let count = |wanted| watched.found.keys().filter(|(kind, ..)| *kind == wanted).count();
-        let [stalled, overdue, slower, gone, fewer] =
-            [Kind::Stalled, Kind::Overdue, Kind::Slower, Kind::Gone, Kind::Fewer].map(count);
+        let [stalled, overdue, slower, gone, fewer, letters] =
+            [Kind::Stalled, Kind::Overdue, Kind::Slower, Kind::Gone, Kind::Fewer, Kind::LettersRefused].map(count);
         let mut checks = Vec::new();
         if stalled + overdue + slower + gone > 0 {
             let problem = format!(
@@ -155,6 +158,10 @@ impl Watch {
         if fewer > 0 {
             let problem = format!("{fewer} share groups have fewer members than wanted; see /api/v1/findings");
             checks.push(Check::warning("wanted", problem));
+        }
+        if letters > 0 {
+            let problem = format!("dead letters of {letters} share groups are refused; see /api/v1/findings");
+            checks.push(Check::warning("dead_letters", problem));
         }
         checks
     }
@@ -210,7 +217,9 @@ impl Control {
             watched.found.insert(identity, (since, finding));
         }
         // The others last for a while by themselves.
-        let ended = before.values().filter(|(_, finding)| matches!(finding.kind, Kind::Stalled | Kind::Fewer));
+        let ended = before
+            .values()
+            .filter(|(_, finding)| matches!(finding.kind, Kind::Stalled | Kind::Fewer | Kind::LettersRefused));
         ended.for_each(|(_, finding)| chronicle.note("over", &finding.text));
     }
 

@@ -175,6 +175,8 @@ impl Control {
             add("tenbin_group_retried_total", Kind::Counter, help, count(load.retried));
             let help = "Messages that became dead letters, or were dropped in place of that.";
             add("tenbin_group_dead_lettered_total", Kind::Counter, help, count(load.dead_lettered));
+            let help = "Messages whose dead letters wait, as a receiver refused them.";
+            add("tenbin_group_letters_refused", Kind::Gauge, help, count(load.letters_refused));
             let help = "Messages that wait for their next delivery.";
             add("tenbin_group_retries", Kind::Gauge, help, count(load.retries as u64));
             let help = "Time for which the first of these has waited.";

@@ -74,6 +74,8 @@ pub(crate) struct WorkFigures {
     pub(crate) retried: AtomicU64,
     /// Messages that became dead letters, or were dropped in place of that.
     pub(crate) dead_lettered: AtomicU64,
+    /// Messages now whose letters wait, as a receiver refused them.
+    pub(crate) letters_refused: AtomicU64,
     /// Bytes of messages on their way to the dead letters.
     doomed_bytes: AtomicUsize,
 }
@@ -166,8 +168,11 @@ impl Doomed {
         }
     }
 
-    /// Counts an attempt to publish its letter, and returns their number.
+    /// Counts an attempt to publish its letter, which a receiver refused, and returns their number.
     pub(crate) fn tried(&mut self) -> u8 {
+        if self.attempts == 0 {
+            self.figures.letters_refused.fetch_add(1, Ordering::Relaxed);
+        }
         self.attempts = self.attempts.saturating_add(1);
         self.attempts
     }
@@ -175,6 +180,9 @@ impl Doomed {
     /// Counts the message, which has ended. Returns the number of its group if that has waited for it.
     pub(crate) fn ended(self) -> Option<NonZeroU64> {
         let were_behind = self.figures.are_behind();
+        if self.attempts > 0 {
+            self.figures.letters_refused.fetch_sub(1, Ordering::Relaxed);
+        }
         match &self.becomes {
             Becomes::Letter(..) => {
                 self.figures.dead_lettered.fetch_add(1, Ordering::Relaxed);

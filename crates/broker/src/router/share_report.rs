@@ -129,12 +129,13 @@ impl SharedGroup {
     fn failures_report(&self) -> Value {
         let (retries, oldest) = self.retries(Instant::now());
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let WorkFigures { rejected, overdue, retried, dead_lettered, .. } = &*self.figures;
+        let WorkFigures { rejected, overdue, retried, dead_lettered, letters_refused, .. } = &*self.figures;
         json!({
             "rejected": count(rejected),
             "overdue": count(overdue),
             "retried": count(retried),
             "dead_lettered": count(dead_lettered),
+            "letters_refused": count(letters_refused),
             "retries": retries,
             "oldest_retry_ms": ms(oldest),
         })

@@ -1,5 +1,6 @@
 //! Publishes dead letters, and ends the messages that they stand for.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,28 +10,29 @@ use tenbin_session::Publication;
 use crate::durable::CommitPoint;
 use crate::hooks::{self, Events};
 use crate::lifecycle::{BrokerState, Operations};
-use crate::router::{Collector, Doomed, Fate, Published, Publisher};
+use crate::router::{Collector, DeadLetters, Doomed, Fate, Published, Publisher};
 
 /// Publishes dead letters as they come; never returns.
 pub(crate) async fn run(shared: Arc<BrokerState>) {
     let letters = shared.routing.router.dead_letters();
-    let (mut refused, mut pause, mut next, mut lines) = (Vec::new(), PAUSE, Instant::now(), Lines::default());
+    let mut queued = Queued { letters, doomed: VecDeque::new(), refused: Vec::new() };
+    let (mut pause, mut next, mut lines) = (PAUSE, Instant::now(), Lines::default());
     loop {
         tokio::select! {
             () = letters.added() => {}
-            () = tokio::time::sleep_until(next.into()), if !refused.is_empty() => {}
+            () = tokio::time::sleep_until(next.into()), if !queued.refused.is_empty() => {}
         }
         shared.operations.leadership.held().await;
-        let mut doomed = letters.take();
+        queued.doomed = letters.take().into();
         let again = Instant::now() >= next;
         if again {
-            doomed.append(&mut refused);
+            queued.doomed.extend(queued.refused.drain(..));
         }
-        let mut doomed = doomed.into_iter().peekable();
-        while doomed.peek().is_some() {
-            let batch = publish(&shared, doomed.by_ref().take(TOGETHER), &mut lines);
+        while !queued.doomed.is_empty() {
+            let together = queued.doomed.len().min(TOGETHER);
+            let batch = publish(&shared, queued.doomed.drain(..together), &mut lines);
             let (replayed, mut others): (Vec<_>, Vec<_>) = batch.refused.into_iter().partition(Doomed::is_replayed);
-            refused.append(&mut others);
+            queued.refused.append(&mut others);
             replayed.into_iter().rev().for_each(|letter| shared.routing.router.put_letter_back(letter));
             if let Some(durable) = &shared.storage.durable {
                 // A receiver may refuse a letter after the batch, so that the original cannot end in the same commit.
@@ -42,7 +44,8 @@ pub(crate) async fn run(shared: Arc<BrokerState>) {
             batch.published.into_iter().for_each(|message| tell(&shared, message));
             tokio::task::yield_now().await;
         }
-        if refused.is_empty() {
+        shared.operations.metrics.letters_refused.set(queued.refused.len() as u64);
+        if queued.refused.is_empty() {
             pause = PAUSE;
         } else if again {
             next = Instant::now() + pause;
@@ -51,10 +54,31 @@ pub(crate) async fn run(shared: Arc<BrokerState>) {
     }
 }
 
+/// Messages that are to become dead letters.
+struct Queued<'a> {
+    letters: &'a DeadLetters,
+    /// Messages whose letters are published next.
+    doomed: VecDeque<Doomed>,
+    /// Messages whose letters a receiver refused. They wait for its room.
+    refused: Vec<Doomed>,
+}
+
+impl Drop for Queued<'_> {
+    /// Tells of messages that end with the broker. A message on disk is delivered again after its next start.
+    fn drop(&mut self) {
+        let new = self.letters.take();
+        let all = new.iter().chain(&self.doomed).chain(&self.refused);
+        let messages = all.filter(|message| message.place().is_none()).count();
+        if messages > 0 {
+            tracing::warn!(messages, "messages dropped: the broker ends before their dead letters were published");
+        }
+    }
+}
+
 /// Some messages, whose letters were published together.
 struct Batch {
     published: Vec<Doomed>,
-    /// Messages whose letters a receiver refused. They wait for its room.
+    /// Messages whose letters a receiver refused.
     refused: Vec<Doomed>,
     /// Commit point of all letters.
     commit_point: CommitPoint,

@@ -19,6 +19,7 @@ pub(super) struct WatchedGroup {
     /// Predicted waits of a new message in milliseconds, the oldest first.
     waits: VecDeque<f32>,
     fewer: Held,
+    letters_refused: Held,
     present: Option<Present>,
     /// Median of the members' processing times.
     median: Option<Duration>,
@@ -33,6 +34,7 @@ struct Present {
     desired: Option<u64>,
     backlog: u64,
     messages: u64,
+    letters_refused: u64,
 }
 
 #[derive(Debug)]
@@ -64,6 +66,7 @@ impl WatchedGroup {
             members: HashMap::new(),
             waits: VecDeque::new(),
             fewer: Held::default(),
+            letters_refused: Held::default(),
             present: None,
             median: None,
             gone: VecDeque::new(),
@@ -96,7 +99,9 @@ impl WatchedGroup {
         let is_empty = load.members == 0 && load.backlog > 0;
         let is_fewer = scale.desired.is_some_and(|desired| desired > load.members as u64) && load.backlog > 0;
         self.fewer.look(is_empty || is_fewer, LOOKS);
-        self.present = Some(Present { members: load.members, desired: scale.desired, backlog: load.backlog, messages });
+        let GroupLoad { members, backlog, letters_refused, .. } = *load;
+        self.letters_refused.look(letters_refused > 0, LOOKS);
+        self.present = Some(Present { members, desired: scale.desired, backlog, messages, letters_refused });
         if let Some(least) = load.predicted_wait {
             let queued = if load.per_second > 0.0 { load.waiting as f64 / load.per_second } else { 0.0 };
             if self.waits.len() >= WAITS_MAX {
@@ -113,7 +118,8 @@ impl WatchedGroup {
             self.find_gone(&[], chronicle, now);
         }
         self.members.clear();
-        (self.fewer, self.present, self.median) = (Held::default(), None, None);
+        (self.fewer, self.letters_refused) = Default::default();
+        (self.present, self.median) = (None, None);
     }
 
     /// Whether there is something to tell.
@@ -164,6 +170,7 @@ impl WatchedGroup {
                 found.push(self.finding(kind, None, text, "The view of the group has all of them."));
             }
         }
+        found.extend(self.letters_refused());
         found.extend(self.fewer());
     }
 
@@ -215,6 +222,17 @@ impl WatchedGroup {
             false => (Kind::Gone, "Look into its log, and start it again. Its messages went to other members."),
         };
         self.finding(kind, Some(client), text, advice)
+    }
+
+    fn letters_refused(&self) -> Option<Finding> {
+        let letters = self.present.filter(|_| self.letters_refused.holds)?.letters_refused;
+        let group = &self.key.0;
+        let text = format!("group {group}: a receiver has no room for the dead letters of {letters} messages");
+        let advice = format!(
+            "Each is tried again within a minute. Let the receiver take letters, or replay or purge some: tenbin admin \
+             dead-letters {group} list."
+        );
+        (letters > 0).then(|| self.finding(Kind::LettersRefused, None, text, &advice))
     }
 
     fn fewer(&self) -> Option<Finding> {

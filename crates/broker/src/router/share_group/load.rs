@@ -41,6 +41,8 @@ pub(crate) struct GroupLoad {
     /// Messages that were to be delivered again, and those that became dead letters.
     pub(crate) retried: u64,
     pub(crate) dead_lettered: u64,
+    /// Messages whose letters wait, as a receiver refused them.
+    pub(crate) letters_refused: u64,
     /// Messages that wait for their next delivery, and for how long the first of them has waited.
     pub(crate) retries: usize,
     pub(crate) oldest_retry: Duration,
@@ -107,6 +109,7 @@ impl SharedGroup {
             overdue: count(&figures.overdue),
             retried: count(&figures.retried),
             dead_lettered: count(&figures.dead_lettered),
+            letters_refused: count(&figures.letters_refused),
             retries,
             oldest_retry,
         };
