@@ -241,7 +241,8 @@ pub struct ScaleView {
 /// Something that looks wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FindingView {
-    /// `stalled`, `overdue`, `gone`, `letters_refused`, `fewer_than_wanted`, `slower`, `refused`, `denied` or `left`.
+    /// `stalled`, `overdue`, `gone`, `letters_refused`, `fewer_than_wanted`, `slower`, `dead_letters`, `refused`, `denied`
+    /// or `left`.
     pub kind: &'static str,
     /// The finding in words.
     pub text: String,

@@ -223,6 +223,30 @@ fn refused_letters_are_figures_and_a_finding() {
 }
 
 #[test]
+fn letters_in_a_standing_group_are_a_finding_of_their_own() {
+    let file = ConfigFile::new(QUEUES);
+    let stage = Stage::start(&["--ephemeral", "--config", file.path()]);
+    let mut worker = member(&stage, "two", "jobs/#");
+    publish(&stage, 0..3, QoS::AtLeastOnce);
+    reject(&mut worker, 3);
+    let findings = |kind: &str, group: &str| {
+        let page = stage.get_json("/api/v1/findings");
+        let is_wanted = |finding: &&Value| finding["kind"] == kind && finding["group"] == group;
+        page["items"].as_array().expect("a list").iter().filter(is_wanted).cloned().collect::<Vec<_>>()
+    };
+    // Group `one` has no member, and wants one.
+    wait_until(|| findings("dead_letters", "dead").len() == 1 && findings("fewer_than_wanted", "one").len() == 1);
+    let finding = findings("dead_letters", "dead").remove(0);
+    assert_eq!(finding["text"], "group dead: 3 messages wait: dead letters of one, two");
+    assert!(finding["advice"].as_str().is_some_and(|advice| advice.contains("tenbin admin dead-letters GROUP list")));
+    assert_eq!(findings("fewer_than_wanted", "dead"), [] as [Value; 0]);
+    assert!(stage.get("/readyz?verbose").body.contains("[!] wanted: 1 share groups"));
+    let mut undertaker = member(&stage, "dead", "dead/#");
+    (0..3).for_each(|_| drop(undertaker.receive_message()));
+    wait_until(|| findings("dead_letters", "dead").is_empty());
+}
+
+#[test]
 fn wrong_names_and_limits_are_refused_by_name() {
     let file = ConfigFile::new(QUEUES);
     let stage = Stage::start(&["--ephemeral", "--config", file.path()]);

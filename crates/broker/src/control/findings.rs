@@ -32,6 +32,8 @@ pub(super) enum Kind {
     LettersRefused,
     Fewer,
     Slower,
+    /// Dead letters that wait in a standing group.
+    DeadLetters,
     Refused,
     Denied,
     /// A member that has gone as it should.
@@ -47,6 +49,7 @@ impl Kind {
             Self::LettersRefused => "letters_refused",
             Self::Fewer => "fewer_than_wanted",
             Self::Slower => "slower",
+            Self::DeadLetters => "dead_letters",
             Self::Refused => "refused",
             Self::Denied => "denied",
             Self::Left => "left",
@@ -181,7 +184,10 @@ impl Control {
                 room -= members.len();
                 let key = super::groups::key_of(group);
                 let watched = watched.groups.entry(group.number()).or_insert_with(|| WatchedGroup::new(key));
-                watched.look(&members, load, scale, chronicle, now);
+                let has_letters = load.members == 0 && load.backlog > 0;
+                let letters_of =
+                    if has_letters { self.shared.routing.router.senders_of_letters(group) } else { Vec::new() };
+                watched.look(&members, load, scale, letters_of, chronicle, now);
             }
             let number_of = |busy: &BusyGroup| busy.group.number();
             watched.groups.retain(|number, group| {
@@ -217,9 +223,9 @@ impl Control {
             watched.found.insert(identity, (since, finding));
         }
         // The others last for a while by themselves.
-        let ended = before
-            .values()
-            .filter(|(_, finding)| matches!(finding.kind, Kind::Stalled | Kind::Fewer | Kind::LettersRefused));
+        let ended = before.values().filter(|(_, finding)| {
+            matches!(finding.kind, Kind::Stalled | Kind::Fewer | Kind::LettersRefused | Kind::DeadLetters)
+        });
         ended.for_each(|(_, finding)| chronicle.note("over", &finding.text));
     }
 

@@ -65,6 +65,14 @@ impl Router {
         Some(groups)
     }
 
+    /// Share names, or patterns of them, of groups whose dead letters a standing group may get; none for other groups: see
+    /// [`ShareRules::senders_of_letters`].
+    ///
+    /// [`ShareRules::senders_of_letters`]: crate::values::ShareRules::senders_of_letters
+    pub(crate) fn senders_of_letters(&self, group: &SharedGroup) -> Vec<String> {
+        if group.stands() { self.index.senders_of_letters(group.name()) } else { Vec::new() }
+    }
+
     /// The share group of this number.
     pub(crate) fn group_numbered(&self, number: NonZeroU64) -> Option<Arc<SharedGroup>> {
         self.index.group_by_number(number)

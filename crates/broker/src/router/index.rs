@@ -121,6 +121,11 @@ impl FilterIndex {
         self.rules.load().groups_of_letters(share_name)
     }
 
+    /// See [`ShareRules::senders_of_letters`].
+    pub(super) fn senders_of_letters(&self, to: &SharedFilter) -> Vec<String> {
+        self.rules.load().senders_of_letters(to).into_iter().map(ToString::to_string).collect()
+    }
+
     /// Whether a rule gives messages of groups an ordering key.
     pub(super) fn has_order(&self) -> bool {
         self.rules.load().has_order()

@@ -153,6 +153,16 @@ impl ShareRules {
         (!topics.is_empty()).then(|| self.standing_groups().filter(may_get).collect())
     }
 
+    /// Returns the share names, or patterns of them, of groups whose dead letters a group may get. One of all topics is none
+    /// for dead letters.
+    pub(crate) fn senders_of_letters(&self, to: &SharedFilter) -> Vec<&NamePattern> {
+        if to.filter.text().as_str().split('/').all(|level| matches!(level, "+" | "#")) {
+            return Vec::new();
+        }
+        let senders = self.rules.iter().filter(|rule| rule.may_send_letters(&to.filter));
+        senders.map(|rule| &rule.group).collect()
+    }
+
     /// Returns the names of all standing groups.
     pub(crate) fn standing_groups(&self) -> impl Iterator<Item = SharedFilter> {
         let named = self.rules.iter().filter_map(ShareRule::standing_group);
@@ -199,8 +209,12 @@ impl ShareRule {
 
     /// Whether groups of the other rule may get the dead letters of this rule's groups, as far as its filter tells.
     pub(crate) fn may_send_letters_to(&self, other: &Self) -> bool {
+        other.filter.as_ref().is_some_and(|filter| self.may_send_letters(filter))
+    }
+
+    fn may_send_letters(&self, filter: &TopicFilter) -> bool {
         let topic = self.work.as_ref().and_then(|work| work.dead_letter.as_ref());
-        topic.zip(other.filter.as_ref()).is_some_and(|(topic, filter)| topic.may_match(&self.group, filter))
+        topic.is_some_and(|topic| topic.may_match(&self.group, filter))
     }
 
     /// Returns whether the rule applies to `group`.
@@ -427,6 +441,20 @@ mod tests {
             ("$share/other/shop/berlin/orders/#", plain(Policy::RoundRobin)),
         ] {
             assert_eq!(of(filter), expected, "{filter}");
+        }
+    }
+
+    #[test]
+    fn senders_of_letters_are_known_by_their_topics() {
+        let letters = "deliveries_maximum = 3\ndead_letter = \"dead/%g/%t\"";
+        let rule = |group: &str| format!("[[share]]\ngroup = \"{group}\"\nfilter = \"jobs/#\"\n{letters}\n");
+        let all = ShareRules::new(Policy::RoundRobin, rules(&(rule("a") + &rule("b-*"))).unwrap());
+        for (filter, expected) in
+            [("dead/#", &["a", "b-*"][..]), ("dead/a/#", &["a", "b-*"]), ("dead/c/#", &["b-*"]), ("#", &[])]
+        {
+            let group = TopicFilter::try_from(&format!("$share/x/{filter}")[..]).unwrap().shared().unwrap();
+            let senders: Vec<_> = all.senders_of_letters(&group).into_iter().map(NamePattern::text).collect();
+            assert_eq!(senders, expected, "{filter}");
         }
     }
 

@@ -20,6 +20,8 @@ pub(super) struct WatchedGroup {
     waits: VecDeque<f32>,
     fewer: Held,
     letters_refused: Held,
+    /// Groups whose dead letters wait here, as the group stands for them and has no member.
+    letters_of: Vec<String>,
     present: Option<Present>,
     /// Median of the members' processing times.
     median: Option<Duration>,
@@ -67,6 +69,7 @@ impl WatchedGroup {
             waits: VecDeque::new(),
             fewer: Held::default(),
             letters_refused: Held::default(),
+            letters_of: Vec::new(),
             present: None,
             median: None,
             gone: VecDeque::new(),
@@ -80,9 +83,11 @@ impl WatchedGroup {
         members: &[MemberFigures],
         load: &GroupLoad,
         scale: &ScaleView,
+        letters_of: Vec<String>,
         chronicle: &Chronicle,
         now: Instant,
     ) {
+        self.letters_of = letters_of;
         self.find_gone(members, chronicle, now);
         let mut speeds: Vec<_> = connected(members).filter_map(|member| member.processing_time).collect();
         speeds.sort_unstable();
@@ -238,6 +243,18 @@ impl WatchedGroup {
     fn fewer(&self) -> Option<Finding> {
         let Present { members, desired, backlog, .. } = self.present.filter(|_| self.fewer.holds)?;
         let group = &self.key.0;
+        if !self.letters_of.is_empty() {
+            let of = self.letters_of.join(", ");
+            let text = format!("group {group}: {backlog} messages wait: dead letters of {of}");
+            let sender = match &self.letters_of[..] {
+                [sender] if !sender.contains('*') => sender,
+                _ => "GROUP",
+            };
+            let advice = format!(
+                "Look at them: tenbin admin dead-letters {sender} list. Then replay or purge them. A new member gets them, too."
+            );
+            return Some(self.finding(Kind::DeadLetters, None, text, &advice));
+        }
         let text = match (members, desired) {
             (0, None | Some(0)) => format!("group {group}: no member is connected, and {backlog} messages wait"),
             (_, desired) => {
@@ -348,7 +365,7 @@ mod tests {
             let (load, scale) = scale(desired, connected(members).count(), backlog);
             for _ in 0..LOOKS {
                 self.2 += Duration::from_secs(2);
-                self.0.look(members, &load, &scale, &self.1, self.2);
+                self.0.look(members, &load, &scale, Vec::new(), &self.1, self.2);
             }
             let mut found = Vec::new();
             self.0.findings(&mut found, self.2);
