@@ -263,6 +263,7 @@ impl BrokerBuilder {
         jobs.spawn(tasks::due_groups::run(Arc::clone(&shared)));
         jobs.spawn(tasks::dead_letters::run(Arc::clone(&shared)));
         if shared.storage.durable.is_some() {
+            jobs.spawn(tasks::due_groups::find_paused(Arc::clone(&shared)));
             jobs.spawn(tasks::speeds::run(Arc::clone(&shared)));
             jobs.spawn(tasks::store_health::run(Arc::clone(&shared)));
             jobs.spawn(tasks::wills::run(Arc::clone(&shared)));

@@ -223,6 +223,33 @@ fn refused_letters_are_figures_and_a_finding() {
 }
 
 #[test]
+fn message_in_its_pause_is_a_retry_after_a_restart() {
+    let file = ConfigFile::new(
+        "[[share]]\ngroup = \"one\"\nfilter = \"jobs/#\"\nkeep_seconds = 9000\non_reject = \"retry\"\n\
+         retry_delay_ms = 60000\n",
+    );
+    let data = DataDirectory::new();
+    let start = || Stage::start(&["--data", data.path_text(), "--config", file.path()]);
+    let stage = start();
+    let mut worker = member(&stage, "one", "jobs/#");
+    publish(&stage, 0..8, QoS::AtLeastOnce);
+    reject(&mut worker, 8);
+    worker.settle();
+    // Its page is read first, and no member takes its messages.
+    drop(worker);
+    publish(&stage, 8..60, QoS::AtLeastOnce);
+    drop(stage); // as by `kill -9`
+
+    let stage = start();
+    let failures = || stage.get_json("/api/v1/groups/one/jobs%2F%23")["failures"].clone();
+    wait_until(|| failures()["retries"] == 8 && failures()["oldest_retry_ms"].as_f64() > Some(0.0));
+    assert_eq!(stage.get_json("/api/v1/groups/one/jobs%2F%23")["waiting"], 60);
+    let mut worker = member(&stage, "one", "jobs/#");
+    (8..60).for_each(|number| assert_eq!(payload(&worker.receive_message()), number.to_string()));
+    worker.expect_nothing_for(Duration::from_millis(200));
+}
+
+#[test]
 fn letters_in_a_standing_group_are_a_finding_of_their_own() {
     let file = ConfigFile::new(QUEUES);
     let stage = Stage::start(&["--ephemeral", "--config", file.path()]);

@@ -13,14 +13,15 @@ use tenbin_session::Delivery;
 use super::super::dead_letters::Fate;
 use super::super::share_group::SharedGroup;
 use super::Queued;
+use super::waiting::WaitingAt;
 use crate::backlog::{Budget, Limits, Usage};
 use crate::durable::{Location, PAGE_MESSAGES, Page, PageOf, Place, QueueKind, Sequence};
 use crate::values::Moment;
 
-/// Messages of a share group that wait for their next delivery, by the time when they are due.
+/// Messages of a share group that wait for their next delivery, by the end of their pause.
 #[derive(Debug, Default)]
 pub(super) struct Retries {
-    /// By due time and number.
+    /// By end of the pause and number.
     waiting: BTreeMap<(Instant, u64), Retry>,
     /// When each message began to wait, by number: the first has waited longest.
     since: BTreeMap<u64, Instant>,
@@ -104,11 +105,11 @@ impl Retries {
         dropped
     }
 
-    fn add(&mut self, due: Instant, retry: Retry, since: Instant) {
+    fn add(&mut self, end: Instant, retry: Retry, since: Instant) {
         let usage = self.usage_of(&retry);
         usage.bytes += retry.bytes();
         usage.messages += 1;
-        self.waiting.insert((due, self.next_number), retry);
+        self.waiting.insert((end, self.next_number), retry);
         self.since.insert(self.next_number, since);
         self.next_number += 1;
     }
@@ -120,7 +121,7 @@ impl Retries {
         }
     }
 
-    /// Takes the message that is due first, if it is due by now.
+    /// Takes the message whose pause ends first, if that is over.
     fn pop_due(&mut self, now: Instant) -> Option<Retry> {
         let first = self.waiting.first_entry().filter(|first| first.key().0 <= now)?;
         let ((_, number), retry) = first.remove_entry();
@@ -170,6 +171,7 @@ impl SharedGroup {
             });
             return self.dispatch_waiting(now, &mut Rng::new(now.nanos.0));
         }
+        let end = end_of_pause(due.unwrap_or(now.at), &delivery);
         let (bytes, last_receiver) = (delivery.template.whole_len(), delivery.last_receiver().unwrap_or(0));
         let retry = match moved {
             Some(sequence) => Retry::OnDisk(OnDisk { sequence, bytes, last_receiver, fate: fate.map(Box::new) }),
@@ -179,7 +181,7 @@ impl SharedGroup {
         };
         let next = self.change_queued(|queued| {
             let retries = queued.retries();
-            retries.add(due.unwrap_or(now.at), retry, now.at);
+            retries.add(end, retry, now.at);
             retries.schedule(now.at)
         });
         self.schedule(next);
@@ -298,7 +300,30 @@ impl SharedGroup {
         if let Some(Location::Group(sequence)) = delivery.location() {
             let (sequence, bytes) = (Sequence(sequence), delivery.template.whole_len());
             let entry = OnDisk { sequence, bytes, last_receiver: 0, fate: None };
-            queued.retries().add(due, Retry::OnDisk(entry), now);
+            queued.retries().add(end_of_pause(due, delivery), Retry::OnDisk(entry), now);
+        }
+    }
+
+    /// Puts all messages aside that the last run left in their pause. Without it, each would wait for its page of the
+    /// backlog, which is read for members alone.
+    pub(crate) async fn find_paused(self: &Arc<Self>) {
+        let mut next = self.work.load().is_some().then_some(WaitingAt::Disk(0));
+        while let Some(from) = next
+            && let Some(page) = self.waiting_page(from).await
+        {
+            let now = Instant::now();
+            self.change_queued(|queued| {
+                for (_, delivery) in page.messages {
+                    let due = delivery.due().filter(|due| *due > now);
+                    if let Some((due, Location::Group(sequence))) = due.zip(delivery.location())
+                        && queued.spill.entries.take(Sequence(sequence), delivery.template.whole_len())
+                    {
+                        self.keep_until_due(queued, &delivery, due, now);
+                    }
+                }
+            });
+            self.schedule_retries(now);
+            next = page.next;
         }
     }
 
@@ -321,6 +346,11 @@ impl SharedGroup {
         let oldest = retries.oldest().map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         (retries.len(), oldest)
     }
+}
+
+/// When a message leaves its pause: it is due, or has expired.
+fn end_of_pause(due: Instant, delivery: &Delivery) -> Instant {
+    delivery.expires_at.map_or(due, |at| at.min(due))
 }
 
 /// Messages that may wait for their next delivery in one group. New messages are refused beyond it.
@@ -398,6 +428,26 @@ mod tests {
             assert_eq!(retrying.after(10, &member, 2), ["a", "b"], "store {has_store}");
             assert_eq!(retrying.after(30, &member, 1), ["c"]);
             assert_eq!((group.waiting(), group.queues.budget.messages()), (0, 0));
+        }
+    }
+
+    #[test]
+    fn message_that_expires_in_its_pause_goes_then() {
+        for has_store in [false, true] {
+            let retrying = Retrying::new(has_store);
+            let Stage { group, now, .. } = &retrying.stage;
+            let published = retrying.stage.published_as("again", QoS::AtLeastOnce);
+            let delivery = group.kept(Delivery { expires_at: Some(now.at + 5 * SECOND), ..published });
+            let from = group.stored().and_then(|queue| queue.place_of(delivery.stored));
+            group.retry(delivery.taken_back(9, Some(now.at + 30 * SECOND)), from, None, *now);
+            assert!(!group.queues.due.look(now.at + 4 * SECOND), "it is too early");
+            assert!(group.queues.due.look(now.at + 5 * SECOND));
+            let begin = Instant::now();
+            while group.waiting() > 0 {
+                assert!(begin.elapsed() < 20 * SECOND, "store {has_store}");
+                group.dispatch_waiting(Moment { at: now.at + 5 * SECOND, ..*now }, &mut Rng::new(1));
+            }
+            assert_eq!(group.queues.metrics.dropped_expired.get(), 1, "store {has_store}");
         }
     }
 
