@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tenbin_codec::{Connect, MessageProperties, ProtocolVersion, Publish, QoS, ReasonCode, TopicName, UserProperty};
 
 use super::{broker_with, config, join, next_of, payload, property, reject, reject_with};
-use crate::support::{BrokerProcess, DataDirectory, PATIENCE, RawClient, share, text};
+use crate::support::{BrokerProcess, DataDirectory, PATIENCE, RawClient, lasting, share, text};
 
 const LIMIT_OF_TWO: &str =
     "on_reject = \"retry\"\nretry_delay_ms = 20\ndeliveries_maximum = 2\ndead_letter = \"dead/%g/%t\"";
@@ -77,6 +77,28 @@ fn message_beyond_the_limit_is_one_letter_with_all_properties() {
             undertaker.expect_nothing_for(Duration::from_millis(200));
             worker.expect_nothing_for(Duration::from_millis(100));
         }
+    }
+}
+
+#[test]
+fn letter_after_lost_connections_names_the_last_worker() {
+    for is_lasting in [false, true] {
+        let (file, directory) = (config(LIMIT_OF_TWO), DataDirectory::new());
+        let broker = directory.start_with(&["--config", file.path()]);
+        broker.v5("publisher").publish("jobs/a", "job", QoS::AtLeastOnce);
+        for client_id in ["one", "two"] {
+            let connect = match is_lasting {
+                true => lasting(ProtocolVersion::V5, client_id),
+                false => Connect::new(ProtocolVersion::V5, text(client_id)),
+            };
+            let mut worker = broker.connect(connect);
+            worker.subscribe(&share("workers", "jobs/#"), QoS::AtLeastOnce);
+            assert_eq!(payload(&worker.receive_publish()), "job");
+            worker.cut();
+        }
+        let letter = undertaker(&broker).receive_message();
+        assert_eq!(property(&letter, "dead-letter-reason"), Some("limit"));
+        assert_eq!(property(&letter, "dead-letter-client"), Some("two"), "lasting {is_lasting}");
     }
 }
 

@@ -343,10 +343,11 @@ impl SharedGroup {
         None
     }
 
-    /// Makes a message a dead letter that no member has.
+    /// Makes a message a dead letter that no member has, any more or so far.
     pub(super) fn doom_waiting(&self, rules: Arc<WorkQueue>, delivery: Delivery, reason: Text) {
         let place = self.stored().and_then(|queue| queue.place_of(delivery.stored));
-        self.doom(rules, delivery, place, Fate { reason, client: Text::EMPTY });
+        let last = delivery.last_receiver().and_then(|number| self.client_of(number));
+        self.doom(rules, delivery, place, Fate { reason, client: last.unwrap_or(Text::EMPTY) });
     }
 
     /// Returns whether expired messages become dead letters.

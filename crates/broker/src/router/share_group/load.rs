@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
 use tenbin_balancer::{Availability, Candidate, Dispatch, Member, MemberId, Nanos, Rng};
+use tenbin_codec::Text;
 use tenbin_kit::digits::hexadecimal;
 
 use super::{GroupMember, SharedGroup, beginning};
@@ -163,7 +164,14 @@ impl SharedGroup {
     }
 
     pub(crate) fn has_member(&self, number: u64) -> bool {
-        self.members.members().iter().any(|member| member.id() == MemberId(number))
+        self.client_of(number).is_some()
+    }
+
+    /// Client Identifier of the member of this number.
+    pub(crate) fn client_of(&self, number: u64) -> Option<Text> {
+        let members = self.members.members();
+        let member = members.iter().find(|member| member.id() == MemberId(number))?;
+        Some(member.value().client_id.clone())
     }
 
     /// Gives waiting messages to members that may have room.
