@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use tenbin_codec::{ProtocolVersion, QoS, ReasonCode};
 
-use super::{broker_with, join, join_as, next_of, payload, property, reject, reject_with};
-use crate::support::{DataDirectory, PATIENCE, RawClient};
+use super::{broker_with, config, join, join_as, next_of, payload, property, reject, reject_with};
+use crate::support::{BrokerProcess, ConfigFile, DataDirectory, PATIENCE, RawClient};
 
 const RETRY: &str = "on_reject = \"retry\"\nretry_delay_ms = 50";
 
@@ -123,6 +123,22 @@ fn delivery_counts_when_the_connection_ends() {
     assert_eq!((property(&again, "deliveries"), again.dup), (Some("2"), false));
 }
 
+/// As `docs/admin.md` says of messages that have ended as `delivered`.
+#[test]
+fn rejection_without_the_removed_rule_ends_the_message() {
+    let file = config(RETRY);
+    let broker = BrokerProcess::start(&["--ephemeral", "--config", file.path()]);
+    let mut worker = join(&broker, "worker");
+    broker.v5("publisher").publish("jobs/a", "job", QoS::AtLeastOnce);
+    let message = worker.receive_publish();
+    std::fs::write(file.path(), ConfigFile::DEFAULTS).expect("the file");
+    broker.signal("HUP");
+    broker.log().wait_for(&[" reloaded "], PATIENCE);
+    reject(&mut worker, &message);
+    worker.settle();
+    worker.expect_nothing_for(Duration::from_millis(200));
+}
+
 #[test]
 fn wrong_rules_are_refused_with_their_key() {
     for (keys, words) in [
@@ -131,7 +147,7 @@ fn wrong_rules_are_refused_with_their_key() {
         ("on_reject = \"never\"", "on_reject"),
         ("deliveries_maximum = 3", "needs dead_letter"),
     ] {
-        let file = super::config(keys);
+        let file = config(keys);
         let output = std::process::Command::new(env!("CARGO_BIN_EXE_tenbin"))
             .args(["broker", "--check", "--config", file.path()])
             .output()
