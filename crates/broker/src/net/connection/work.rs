@@ -56,9 +56,9 @@ impl<S: Stream> ConnectionTask<S> {
         if let Some(hooks) = &mut core.hooks {
             hooks.delivered(id, reason);
         }
-        batch.tell_acknowledged(&core.lease.client.load);
-        let left = core.connection.unacknowledged().filter(|message| message.is_late).count();
-        core.lease.client.load.set_overdue(left as u32);
+        let load = &core.lease.client.load;
+        batch.tell_acknowledged(load);
+        load.set_overdue(load.snapshot().overdue.saturating_sub(1));
         member.late(core, shared, reason, batch);
         batch.may_begin = true;
         self.count_dropped_resends(batch.now.at);
