@@ -50,6 +50,25 @@ fn overdue_message_moves_and_its_late_puback_is_accepted() {
 }
 
 #[test]
+fn overdue_message_of_a_former_member_moves() {
+    for others_first in [true, false] {
+        let broker = broker_with(LIMIT);
+        let mut former = join(&broker, "former");
+        broker.v5("publisher").publish("jobs/a", "job", QoS::AtLeastOnce);
+        let message = former.receive_publish();
+        let before = others_first.then(|| join(&broker, "other"));
+        former.unsubscribe(&[&share("workers", "jobs/#")]);
+        let mut other = before.unwrap_or_else(|| join(&broker, "other"));
+        let again = other.receive_publish();
+        assert_eq!((payload(&again).as_str(), property(&again, "deliveries")), ("job", Some("2")));
+        other.acknowledge(&again);
+        former.acknowledge(&message);
+        former.settle();
+        other.settle();
+    }
+}
+
+#[test]
 fn stuck_member_gets_nothing_more_and_is_disconnected() {
     let broker = broker_with(LIMIT);
     let mut connect = Connect::new(ProtocolVersion::V5, text("stuck"));

@@ -1,13 +1,14 @@
 use std::collections::BTreeSet;
 use std::num::{NonZeroU16, NonZeroU64};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwapOption;
-use tenbin_balancer::{Availability, Dispatch, Group, MemberId, MemberLoad, Members, Nanos, Rng, Standing};
+use tenbin_balancer::{Availability, Dispatch, Group, MemberId, Members, Nanos, Rng, Standing};
 use tenbin_codec::{QoS, SharedFilter, Text, TopicName};
 use tenbin_session::{Delivery, Stored};
 
+use self::standing::Drain;
 use super::Receiver;
 use super::choice::{self, Choice, Question, Source};
 use super::dead_letters::{DeadLetters, WorkFigures};
@@ -58,8 +59,8 @@ pub(crate) struct SharedGroup {
     stands: AtomicBool,
     /// Sessions that are members without the right to receive the group's messages.
     suspended: Mutex<BTreeSet<u64>>,
-    /// Loads of sessions that left the group, which may have messages in flight, while it stood or after that.
-    drains: Mutex<Vec<Weak<MemberLoad>>>,
+    /// Sessions that left the group, and may have messages in flight. Of a group that stood, or has rules of a work queue.
+    drains: Mutex<Vec<Drain>>,
 }
 
 /// State common to all groups.
@@ -222,7 +223,7 @@ impl SharedGroup {
         let members = self.members.members();
         if let Some(member) = members.iter().find(|member| member.id() == MemberId(number)) {
             self.departs();
-            self.note_drain(member.load());
+            self.note_drain(member.load(), &member.value().outbox);
             self.members.leave(member.id());
             let GroupMember { outbox, tally, owner, .. } = member.value();
             outbox.leave_group(self.number);

@@ -164,15 +164,18 @@ impl SharedGroup {
     }
 
     /// Has members look for messages that they did not acknowledge in time, if that `is_due`, and schedules the next look.
+    /// Former members have to look, too, while they are connected with messages.
     fn look(self: &Arc<Self>, now: Instant, is_due: bool) {
         let interval = self.work.load().as_ref().and_then(|rules| rules.look_interval());
         let members = self.members.members();
-        let interval = interval.filter(|_| !members.is_empty());
+        let former = if interval.is_some() { self.former_members() } else { Vec::new() };
+        let interval = interval.filter(|_| !members.is_empty() || !former.is_empty());
         let Some(next) = self.next_look(interval, now) else { return };
         if is_due {
             for member in members.iter().filter(|member| member.load().snapshot().outstanding_messages > 0) {
                 member.value().outbox.control(Control::Asked);
             }
+            former.iter().for_each(|outbox| outbox.control(Control::Asked));
         }
         self.queues.due.add(self, next);
     }

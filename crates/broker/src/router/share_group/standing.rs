@@ -11,6 +11,22 @@ use tenbin_balancer::{Availability, MemberLoad};
 
 use super::{Receiver, SharedGroup};
 use crate::durable::KnownWait;
+use crate::outbox::Outbox;
+
+/// A session that left the group, perhaps with messages in flight.
+#[derive(Debug)]
+pub(super) struct Drain {
+    load: Weak<MemberLoad>,
+    /// Of a member of a work queue; otherwise none.
+    outbox: Weak<Outbox>,
+}
+
+impl Drain {
+    /// Returns whether the session goes on, and has messages of share groups.
+    fn is_loaded(&self) -> bool {
+        self.load.upgrade().is_some_and(|load| load.snapshot().outstanding_messages > 0)
+    }
+}
 
 impl SharedGroup {
     /// Returns whether the group takes messages without members.
@@ -42,22 +58,32 @@ impl SharedGroup {
     /// Returns whether sessions that were members may have messages of the group, which come back if the sessions end.
     fn has_messages_in_flight(&self) -> bool {
         let stored = self.queues.durable.as_ref().zip(self.stored());
-        stored.is_some_and(|(durable, queue)| durable.has_messages(&queue)) || self.drains().iter().any(is_loaded)
+        stored.is_some_and(|(durable, queue)| durable.has_messages(&queue))
+            || self.drains().iter().any(Drain::is_loaded)
     }
 
     /// Notes that a member leaves, perhaps with messages in flight.
-    pub(super) fn note_drain(&self, load: &Arc<MemberLoad>) {
-        if self.keep_seconds().is_none() {
+    pub(super) fn note_drain(&self, load: &Arc<MemberLoad>, outbox: &Arc<Outbox>) {
+        let is_work_queue = self.work.load().is_some();
+        if self.keep_seconds().is_none() && !is_work_queue {
             return; // the group ends with its last member
         }
         let mut drains = self.drains();
         if drains.len() == drains.capacity() {
-            drains.retain(is_loaded);
+            drains.retain(Drain::is_loaded);
         }
-        drains.push(Arc::downgrade(load));
+        let outbox = if is_work_queue { Arc::downgrade(outbox) } else { Weak::new() };
+        drains.push(Drain { load: Arc::downgrade(load), outbox });
     }
 
-    fn drains(&self) -> MutexGuard<'_, Vec<Weak<MemberLoad>>> {
+    /// Outboxes of former members that may have messages of this work queue in flight.
+    pub(in super::super) fn former_members(&self) -> Vec<Arc<Outbox>> {
+        let mut drains = self.drains();
+        drains.retain(Drain::is_loaded);
+        drains.iter().filter_map(|drain| drain.outbox.upgrade()).collect()
+    }
+
+    fn drains(&self) -> MutexGuard<'_, Vec<Drain>> {
         self.drains.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -145,9 +171,4 @@ impl SharedGroup {
         self.payer.store(Some(Arc::clone(account)));
         self.pays(account);
     }
-}
-
-/// Returns whether a session goes on, and has messages of share groups.
-fn is_loaded(load: &Weak<MemberLoad>) -> bool {
-    load.upgrade().is_some_and(|load| load.snapshot().outstanding_messages > 0)
 }
