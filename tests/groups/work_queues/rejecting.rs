@@ -26,7 +26,7 @@ fn rejected_message_ends_without_a_rule() {
 fn rejected_message_goes_to_another_member() {
     for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
         for has_store in [false, true] {
-            let file = super::config(RETRY);
+            let file = config(RETRY);
             let directory = DataDirectory::new();
             let broker = match has_store {
                 true => directory.start_with(&["--config", file.path()]),

@@ -22,7 +22,8 @@ struct Secure {
 /// `[admin.tls]` with further keys.
 fn table(certificates: &Certificates, more: &str) -> String {
     let (certificate, key) = (certificates.path("broker.pem"), certificates.path("broker.key"));
-    format!("[admin.tls]\ncertificate = {certificate:?}\nkey = {key:?}\nwatch_seconds = 0\n{more}\n")
+    let watch = if more.contains("watch_seconds") { "" } else { "watch_seconds = 0\n" };
+    format!("[admin.tls]\ncertificate = {certificate:?}\nkey = {key:?}\n{watch}{more}\n")
 }
 
 impl Secure {
@@ -77,6 +78,27 @@ fn commands_find_secure_admin_http_by_the_data_directory() {
     let (is_fine, text) = secure.admin(&["--url", &url.replace("https", "http"), "status"]);
     assert!(!is_fine && text.contains("https://"), "{text}");
     secure.broker.log().wait_for(&["admin: TLS handshake failed", "peer=127.0.0.1:"], PATIENCE);
+}
+
+#[test]
+fn handshakes_and_reloads_of_admin_http_are_counted() {
+    let secure = Secure::start(|_| "watch_seconds = 1".to_owned());
+    let ca = secure.certificates.path("root.pem");
+    let counters = || {
+        let (is_fine, text) = secure.admin(&["--url", &secure.url, "--ca", &ca, "--format", "json", "status"]);
+        assert!(is_fine, "{text}");
+        serde_json::from_str::<serde_json::Value>(&text).expect("JSON")["counters"].clone()
+    };
+    let before = counters()["tls_handshakes"].as_u64().expect("a number");
+    assert!(before > 0);
+    let (is_fine, _) = secure.admin(&["--url", &secure.url, "status"]);
+    assert!(!is_fine, "an unknown authority");
+    wait_until(|| counters()["tls_handshakes_failed"] == 1);
+    assert!(counters()["tls_handshakes"].as_u64() > Some(before));
+    secure.certificates.renew();
+    wait_until(|| counters()["tls_reloads"] == 1);
+    secure.certificates.write("broker.pem", "no certificate\n");
+    wait_until(|| counters()["tls_reloads_failed"] == 1);
 }
 
 #[test]

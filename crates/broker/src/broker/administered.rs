@@ -49,6 +49,9 @@ impl Wanted {
         let shared = &parts.shared;
         let (reach, administration) = (Above(Arc::downgrade(parts)), self.administration.unwrap_or_default());
         let control = Control::new(Arc::clone(shared), Box::new(reach), administration).map_err(StartError::Admin)?;
+        if let Some(tls) = &parts.admin_tls.0 {
+            tls.count_in(&shared.operations.metrics);
+        }
         let socket = if is_wanted { control::open(&shared.config).map_err(StartError::Admin)? } else { None };
         if socket.is_some() || self.node.is_some() {
             shared.sessions.registry.keep_roster();

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
 use tenbin_admin::{BoxFuture, Duplex, ServerTls};
 use tokio::net::TcpStream;
 
@@ -11,10 +12,21 @@ use super::tls::Tls;
 use super::tls_error::TlsError;
 use crate::Config;
 use crate::config::{ListenAddress, Transport};
+use crate::metrics::{Counter, Metrics};
 
 /// TLS of admin HTTP.
 #[derive(Debug)]
-pub(crate) struct AdminTls(Tls);
+pub(crate) struct AdminTls {
+    tls: Tls,
+    /// Counters of the broker. A node of a cluster has none until it leads.
+    metrics: Arc<ArcSwapOption<Metrics>>,
+}
+
+/// A handshake, which is counted at its end. One that takes too long ends when it is dropped.
+struct Handshake<'a> {
+    tls: &'a AdminTls,
+    is_done: bool,
+}
 
 impl AdminTls {
     /// Reads the files of `[admin.tls]`. `None` = admin HTTP is off, or has no TLS.
@@ -27,36 +39,59 @@ impl AdminTls {
             return Err(TlsError::in_key(TlsError::ADMIN, "tls", "a unix socket has no TLS"));
         }
         // The protocol by ALPN is that of WebSocket, too: HTTP/1.1.
-        Tls::load(&TlsError::ADMIN.into(), settings, Transport::WebSocket).map(|tls| Some(Self(tls)))
+        let tls = Tls::load(&TlsError::ADMIN.into(), settings, Transport::WebSocket)?;
+        Ok(Some(Self { tls, metrics: Arc::default() }))
+    }
+
+    /// Counts handshakes and reads of files in `metrics` from now on.
+    pub(crate) fn count_in(&self, metrics: &Arc<Metrics>) {
+        self.metrics.store(Some(Arc::clone(metrics)));
     }
 
     /// Takes over the files of `new`.
     pub(crate) fn replace(&self, new: Self) {
-        self.0.replace(new.0);
+        self.tls.replace(new.tls);
     }
 
     /// Notes that a reload could not use newer files.
     pub(crate) fn failed(&self, error: &TlsError) {
-        self.0.failed(error);
+        self.tls.failed(error);
     }
 
     /// What operators are to be warned of, without names of files.
     pub(crate) fn warnings(&self) -> Vec<String> {
-        self.0.warnings()
+        self.tls.warnings()
     }
 
     /// Name and end of each certificate, in seconds since 1970.
     pub(crate) fn certificate_ends(&self) -> Vec<(Box<str>, i64)> {
-        self.0.certificate_ends()
+        self.tls.certificate_ends()
     }
 }
 
 impl ServerTls for AdminTls {
     fn accept(self: Arc<Self>, stream: TcpStream, peer: SocketAddr) -> BoxFuture<'static, io::Result<Box<dyn Duplex>>> {
-        Box::pin(async move { Ok(Box::new(self.0.accept(stream, peer.ip()).await?) as Box<dyn Duplex>) })
+        Box::pin(async move {
+            let mut handshake = Handshake { tls: &self, is_done: false };
+            let stream = self.tls.accept(stream, peer.ip()).await?;
+            handshake.is_done = true;
+            Ok(Box::new(stream) as Box<dyn Duplex>)
+        })
     }
 
     fn watch(&self) -> BoxFuture<'static, ()> {
-        Box::pin(self.0.watch(None))
+        let metrics = Arc::clone(&self.metrics);
+        Box::pin(self.tls.watch(None, move |counter| count(&metrics, counter)))
     }
+}
+
+impl Drop for Handshake<'_> {
+    fn drop(&mut self) {
+        let is_done = self.is_done;
+        count(&self.tls.metrics, if is_done { |of| &of.tls_handshakes } else { |of| &of.tls_handshakes_failed });
+    }
+}
+
+fn count(metrics: &ArcSwapOption<Metrics>, counter: fn(&Metrics) -> &Counter) {
+    metrics.load().iter().for_each(|metrics| counter(metrics).add(1));
 }

@@ -28,6 +28,7 @@ use super::wire::Wire;
 use crate::Config;
 use crate::config::Listener;
 use crate::lifecycle::BrokerState;
+use crate::metrics::{Counter, Metrics};
 use crate::threads::{self, Running, Threads};
 use crate::values::{Origin, Peer};
 
@@ -112,7 +113,9 @@ impl Door {
 
     /// Watches the files of the door, if it has some: while it is open, and as long as it has connections.
     pub(crate) fn watch(&self, shared: &Arc<BrokerState>) -> Option<impl Future<Output = ()> + Send + use<>> {
-        self.tls.as_ref().map(|tls| tls.watch(Some(Arc::clone(shared))))
+        let metrics = Arc::clone(&shared.operations.metrics);
+        let count = move |counter: fn(&Metrics) -> &Counter| counter(&metrics).add(1);
+        self.tls.as_ref().map(|tls| tls.watch(Some(Arc::clone(shared)), count))
     }
 
     /// What operators are to be warned of: newer files that cannot be used, an old revocation list, or a certificate that is

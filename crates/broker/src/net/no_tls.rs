@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::tls_error::TlsError;
 use crate::config;
 use crate::lifecycle::BrokerState;
+use crate::metrics::{Counter, Metrics};
 use crate::values::Certificate;
 
 /// TLS of a listener, which no listener has.
@@ -42,7 +43,11 @@ impl Tls {
         match *self {}
     }
 
-    pub(super) fn watch(&self, _: Option<Arc<BrokerState>>) -> std::future::Ready<()> {
+    pub(super) fn watch(
+        &self,
+        _: Option<Arc<BrokerState>>,
+        _: impl Fn(fn(&Metrics) -> &Counter),
+    ) -> std::future::Ready<()> {
         match *self {}
     }
 

@@ -17,6 +17,7 @@ use super::settings::{self, Settings};
 use super::turns::Turns;
 use crate::config;
 use crate::lifecycle::{BrokerState, enforcement};
+use crate::metrics::{Counter, Metrics};
 use crate::net::tls_error::TlsError;
 use crate::values::Certificate;
 
@@ -159,9 +160,13 @@ impl Tls {
     /// Looks at the files now and then, and reads all of them again when one has changed. If one is wrong, the old ones
     /// stay. Connections end whose client certificate does not count any more.
     ///
-    /// Without `shared`, which admin HTTP has not, nothing is counted and no connection ends. The watch ends when neither the
-    /// listener nor a connection uses the files.
-    pub(in crate::net) fn watch(&self, shared: Option<Arc<BrokerState>>) -> impl Future<Output = ()> + Send + use<> {
+    /// Without `shared`, which admin HTTP has not, no connection ends. The watch ends when neither the listener nor a
+    /// connection uses the files. `count` adds one to a counter.
+    pub(in crate::net) fn watch<C: Fn(fn(&Metrics) -> &Counter) + Send>(
+        &self,
+        shared: Option<Arc<BrokerState>>,
+        count: C,
+    ) -> impl Future<Output = ()> + Send + use<C> {
         let files = Arc::downgrade(&self.loaded);
         async move {
             let mut failed = None;
@@ -189,9 +194,7 @@ impl Tls {
                     Ok(new) => {
                         failed = None;
                         invalid = new.invalid_certificates();
-                        if let Some(shared) = &shared {
-                            shared.operations.metrics.tls_reloads.add(1);
-                        }
+                        count(|of| &of.tls_reloads);
                         tracing::info!(listener, "TLS files have changed and were read again");
                         let is_changed = files.replace(new, ReadBy::Watch);
                         if let Some(shared) = shared.as_ref().filter(|_| is_changed) {
@@ -201,9 +204,7 @@ impl Tls {
                     Err(error) => {
                         failed = Some(marks);
                         files.looked(Some(error.to_string()));
-                        if let Some(shared) = &shared {
-                            shared.operations.metrics.tls_reloads_failed.add(1);
-                        }
+                        count(|of| &of.tls_reloads_failed);
                         tracing::error!("changed TLS files cannot be used, the old ones stay: {error}");
                     }
                 }
@@ -386,10 +387,14 @@ mod tests {
         let tls = files.load("watch_seconds = 1");
         let shared =
             Arc::new(BrokerState::new(Config::default(), Access::unlimited(), true, None, None, Arc::default()));
-        let watch = tokio::spawn(tls.watch(Some(Arc::clone(&shared))));
-        let reloads = || shared.operations.metrics.snapshot().tls_reloads;
+        let reloads = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&reloads);
+        let count = move |_: fn(&Metrics) -> &Counter| {
+            counted.fetch_add(1, Ordering::Relaxed);
+        };
+        let watch = tokio::spawn(tls.watch(Some(Arc::clone(&shared)), count));
         let wait = async |count| {
-            while reloads() < count {
+            while reloads.load(Ordering::Relaxed) < count {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
