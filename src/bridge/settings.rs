@@ -62,8 +62,7 @@ fn settings(
     let credentials = login(bridge.user.as_ref(), bridge.password_file.as_deref());
     let credentials = credentials.map_err(|reason| format!("password_file: {reason}"))?;
     let client_id = bridge.client_id().clone();
-    // The name, which is unique in a file: bridges to several brokers may have one Client Identifier there.
-    let local_id = Text::try_from(format!("local.{}", bridge.name.as_str()));
+    let local_id = Text::try_from(bridge.local_client_id());
     let endpoint = |address, transport, client_id, credentials| Endpoint {
         address,
         transport,

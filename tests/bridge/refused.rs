@@ -1,7 +1,9 @@
 //! Wrong configurations, which are named.
 
-use crate::bridge_process::{BridgeProcess, table, topics};
-use crate::support::{BrokerProcess, ConfigFile};
+use tenbin_codec::{Connect, ProtocolVersion, QoS, ReasonCode};
+
+use crate::bridge_process::{BridgeProcess, table, topics, wait_for_subscription};
+use crate::support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, text};
 
 #[test]
 fn wrong_configuration_is_named_with_file_and_line() {
@@ -37,4 +39,27 @@ fn broker_refuses_a_wrong_bridge_of_its_own() {
         let said = said.join("\n");
         assert!(!status.success() && said.contains(config.path()) && said.contains(word), "{keys}: {said}");
     }
+}
+
+/// By its Client Identifier, a stranger would get the bridge's session, and the messages that wait in it.
+#[test]
+fn stranger_with_the_client_id_of_a_bridge_is_refused() {
+    let remote = BrokerProcess::start(&["--ephemeral"]);
+    let listener = |key: &str| format!("[[listeners]]\naddress = \"127.0.0.1:0\"\n{key}\n");
+    let listeners = listener("anonymous = true") + &listener("user = \"anna\"");
+    let config = ConfigFile::new(&(listeners + &table("b", remote.address(), "") + &topics("out", "#")));
+    let broker = BrokerProcess::start_listening(&["--ephemeral", "--config", config.path()], 2);
+    wait_for_subscription(&broker, "a");
+    for version in [ProtocolVersion::V5, ProtocolVersion::V311] {
+        for address in broker.addresses() {
+            let (_, connack) = RawClient::try_connect(*address, Connect::new(version, text("local.b")));
+            assert_eq!(connack.reason, ReasonCode::ClientIdentifierNotValid, "{version:?}");
+        }
+    }
+    broker.log().wait_for(&["login refused", "local.b", "the client id is for a bridge of the broker"], PATIENCE);
+    let mut receiver = remote.v5("receiver");
+    receiver.subscribe("#", QoS::AtLeastOnce);
+    broker.v5("publisher").publish("a", "passes", QoS::AtLeastOnce);
+    let message = receiver.receive_message();
+    assert_eq!(message.payload[..], *b"passes");
 }

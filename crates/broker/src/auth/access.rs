@@ -73,7 +73,8 @@ impl Access {
     }
 
     pub(crate) fn standing(&self, principal: &Principal) -> Standing {
-        if self.configured.is_banned(&principal.into()) {
+        let is_reserved = self.is_reserved(principal.client_id.as_str(), &principal.listener);
+        if is_reserved || self.configured.is_banned(&principal.into()) {
             return Standing::Revoked;
         }
         self.authenticator.standing(principal)
@@ -82,6 +83,12 @@ impl Access {
     /// Whether a client may not connect.
     pub(crate) fn is_banned(&self, suspect: &Suspect<'_>) -> bool {
         self.configured.is_banned(suspect)
+    }
+
+    /// Whether the Client Identifier is for a bridge of the broker, and the listener is for others. A stranger would take the
+    /// bridge's session, with the messages in it.
+    pub(crate) fn is_reserved(&self, client_id: &str, listener: &str) -> bool {
+        self.configured.is_reserved(client_id, listener)
     }
 
     /// The bans of the configuration.

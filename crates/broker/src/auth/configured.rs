@@ -15,7 +15,7 @@ use super::{
     Action, Answer, AuthFuture, AuthRequest, Authenticator, Authorizer, Decision, Effect, Identity, KnownRealm,
     Principal, Settings, Standing,
 };
-use crate::config::Ban;
+use crate::config::{Ban, Bridge};
 
 /// Authenticator and authorizer of the configuration: the sources of each listener, asked in order, and ACL rules.
 #[derive(Debug)]
@@ -53,6 +53,11 @@ impl Configured {
 
     pub(super) fn is_banned(&self, suspect: &Suspect<'_>) -> bool {
         is_banned(&self.settings.load().bans, suspect) || is_banned(&self.further_bans.load(), suspect)
+    }
+
+    /// Whether the Client Identifier is for a bridge of the broker, which connects through its own listener.
+    pub(super) fn is_reserved(&self, client_id: &str, listener: &str) -> bool {
+        listener != Bridge::LISTENER && self.settings.load().of_bridges.contains(client_id)
     }
 
     /// The bans of the configuration.

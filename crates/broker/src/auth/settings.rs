@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +24,8 @@ pub(crate) struct Settings {
     pub(super) listeners: HashMap<Arc<str>, ListenerSettings>,
     pub(super) acl: Acl,
     pub(super) bans: Vec<Ban>,
+    /// Client Identifiers of the broker's own bridges.
+    pub(super) of_bridges: HashSet<String>,
     /// Entries of `[[auth]]`, and listeners with a password file, in the order of the configuration.
     places: Vec<RealmSource>,
     /// Realms of all listeners, and older ones to remember.
@@ -124,7 +126,8 @@ impl Settings {
         let default = if config.allows_by_default() { Effect::Allow } else { Effect::Deny };
         let acl = Acl { rules: config.acl.clone(), default };
         let bans = config.ban.clone();
-        let mut settings = Self { listeners, acl, bans, places, realms: Vec::new() };
+        let of_bridges = config.own_bridges().map(Bridge::local_client_id).collect();
+        let mut settings = Self { listeners, acl, bans, of_bridges, places, realms: Vec::new() };
         settings.assign_realms(&[]);
         Ok(settings)
     }

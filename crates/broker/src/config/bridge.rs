@@ -120,6 +120,12 @@ impl Bridge {
         self.client_id.as_ref().unwrap_or(&self.name)
     }
 
+    /// Client Identifier at the broker on this side. By the name, which is unique in a file: bridges to several brokers may
+    /// have one Client Identifier there.
+    pub fn local_client_id(&self) -> String {
+        format!("local.{}", self.name.as_str())
+    }
+
     /// Keep Alive at both brokers.
     pub fn keep_alive_seconds(&self) -> NonZeroU16 {
         nonzero(self.keep_alive_seconds.get())

@@ -64,6 +64,10 @@ impl PendingClient {
         };
         may_act(shared).await?;
         self.check_bans(&shared.admission, &client_id, authenticated.identity.user.as_ref())?;
+        if shared.admission.access.is_reserved(client_id.as_str(), &self.listener) {
+            let cause = "the client id is for a bridge of the broker";
+            return Err(login_refusal(ReasonCode::ClientIdentifierNotValid, cause));
+        }
         let report_carriers = shared.admission.connection_settings.report_carriers(&self.listener);
         self.decoder.set_maximum_packet_size(shared.config.packet_bytes_maximum());
         self.decoder.set_extended_pingreq(report_carriers.contains(ReportCarrier::PingReq));
