@@ -59,11 +59,14 @@ pub(crate) fn run(arguments: &BridgeArgs) -> Result<(), BridgeError> {
     if all.is_empty() {
         return Err(BridgeError::None(file.clone()));
     }
+    let warnings = config.bridge_warnings();
     if arguments.check {
+        warnings.iter().try_for_each(|warning| writeln!(cli::out(), "warning: {warning}"))?;
         return Ok(writeln!(cli::out(), "configuration is valid, with {} bridges to run", all.len())?);
     }
     let limiter = Arc::new(LogLimiter::new(&config));
     logging::init(arguments.log, arguments.log_format, config.log_text_characters_maximum(), limiter);
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut hangup = signal(SignalKind::hangup())?;

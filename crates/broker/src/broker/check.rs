@@ -59,6 +59,7 @@ impl ConfigCheck {
         };
         let (errors, mut warnings) = files(&config);
         warnings.extend(config.cluster_warning());
+        warnings.extend(config.bridge_warnings());
         let differences = config.differences().into_iter().map(|found| [found.key, found.old, found.new]);
         Self { errors, warnings, differences: differences.collect() }
     }

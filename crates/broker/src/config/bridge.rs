@@ -136,6 +136,34 @@ impl Bridge {
         nonzero(self.receive_maximum.get())
     }
 
+    /// Pairs of filters that a broker may answer with two copies of a message, in words. The broker that runs the bridge sends
+    /// one.
+    pub fn overlaps(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for (number, topic) in self.topics.iter().enumerate() {
+            for earlier in &self.topics[..number] {
+                let both = [earlier, topic];
+                let comes = |way| both.iter().all(|topic| [way, BridgeDirection::Both].contains(&topic.direction));
+                let remote =
+                    comes(BridgeDirection::In).then(|| both.map(|topic| (&topic.remote_prefix, &topic.filter)));
+                let local = comes(BridgeDirection::Out).then(|| both.map(|topic| (&topic.local_prefix, &topic.filter)));
+                for (side, pair) in [("remote", remote), ("local", local.filter(|_| self.local.is_some()))] {
+                    let Some([one, other]) = pair.map(|pair| pair.map(|(prefix, filter)| format!("{prefix}{filter}")))
+                    else {
+                        continue;
+                    };
+                    if one != other && may_match_alike(&one, &other) {
+                        found.push(format!(
+                            "topics: a {side} broker that sends a copy for each matching filter doubles messages: {one:?} and \
+                             {other:?} overlap"
+                        ));
+                    }
+                }
+            }
+        }
+        found
+    }
+
     /// Whether the remote broker would keep one session for both bridges.
     fn shares_session(&self, other: &Self) -> bool {
         let is_same_host = self.remote.host.eq_ignore_ascii_case(&other.remote.host);
@@ -171,6 +199,22 @@ impl<'de> Deserialize<'de> for Bridge {
         let bridge = Self::deserialize(deserializer)?;
         bridge.check().map_err(D::Error::custom)?;
         Ok(bridge)
+    }
+}
+
+/// Whether a topic may match both filters.
+fn may_match_alike(one: &str, other: &str) -> bool {
+    let is_apart = |one: &str, other: &str| one.starts_with(['+', '#']) && other.starts_with('$'); // [MQTT-4.7.2-1]
+    if is_apart(one, other) || is_apart(other, one) {
+        return false;
+    }
+    let (mut one, mut other) = (one.split('/'), other.split('/'));
+    loop {
+        match (one.next(), other.next()) {
+            (Some("#"), _) | (_, Some("#")) | (None, None) => return true,
+            (Some(level), Some(wanted)) if level == wanted || level == "+" || wanted == "+" => {}
+            _ => return false,
+        }
     }
 }
 
@@ -403,6 +447,31 @@ mod tests {
         let listener = "[[listeners]]\naddress = \"127.0.0.1:1\"\nname = \"$bridge\"\n";
         let error = Config::parse(listener).unwrap_err().to_string();
         assert!(error.contains("two of them are called \"$bridge\""), "{error}");
+    }
+
+    #[test]
+    fn overlapping_filters_at_another_broker_are_told() {
+        let topic = |direction: &str, filter: &str, prefix: &str| {
+            format!("[[bridge.topics]]\ndirection = {direction:?}\nfilter = {filter:?}\nremote_prefix = {prefix:?}\n")
+        };
+        for (one, other, expected) in [
+            (topic("in", "a/#", ""), topic("both", "+/b", ""), 1),
+            (topic("in", "a/#", ""), topic("in", "a", ""), 1),
+            (topic("in", "a/#", ""), topic("in", "a/#", ""), 0),
+            (topic("in", "a/+", ""), topic("in", "a/b/#", ""), 1),
+            (topic("in", "a/+", ""), topic("in", "a/b/c", ""), 0),
+            (topic("in", "#", ""), topic("in", "a", "$x/"), 0),
+            (topic("in", "a", "x/"), topic("in", "#", "y/"), 0),
+            (topic("in", "#", ""), topic("out", "a", ""), 0),
+            (topic("out", "#", ""), topic("out", "a", ""), 0),
+        ] {
+            let warnings = |more: &str| Config::parse(&format!("{TABLE}{more}{one}{other}")).unwrap().bridge_warnings();
+            let told = warnings("");
+            assert_eq!(told.len(), expected, "{one}{other}: {told:?}");
+            assert!(told.iter().all(|told| told.contains("bridge \"b\": topics: ") && told.contains("a/")), "{told:?}");
+            let of_both = usize::from(one.contains("out") && other.contains("out"));
+            assert_eq!(warnings("local = \"mqtt://near\"\n").len(), expected + of_both, "{one}{other}");
+        }
     }
 
     #[test]

@@ -266,6 +266,13 @@ impl Config {
         self.source.placed(ConfigError::in_cluster(message.to_owned()))
     }
 
+    /// Topics of bridges by which messages may be doubled, with the file.
+    pub fn bridge_warnings(&self) -> Vec<String> {
+        let warnings = |bridge| Bridge::overlaps(bridge).into_iter().map(move |reason| (bridge, reason));
+        let all = self.bridge.iter().flat_map(warnings);
+        all.map(|(bridge, reason)| self.error_in_bridge(bridge, &reason).to_string()).collect()
+    }
+
     /// What the program that runs the bridge finds wrong, with the file.
     pub fn error_in_bridge(&self, bridge: &Bridge, reason: &str) -> ConfigError {
         self.source.placed(ConfigError::in_bridge(bridge.name.as_str(), reason))

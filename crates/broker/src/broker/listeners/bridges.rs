@@ -44,6 +44,9 @@ impl Listeners {
                 continue;
             }
             let Some(gateways) = &self.gateways else { return };
+            for reason in bridge.overlaps() {
+                tracing::warn!(bridge = bridge.name.as_str(), "{reason}");
+            }
             let entrance = Entrance::default();
             match gateways.open_bridge(bridge, entrance.clone()) {
                 Ok(open) => self.bridges.push(RunningBridge { settings: bridge.clone(), open }),
