@@ -52,9 +52,10 @@ pub(crate) fn run(arguments: &BridgeArgs) -> Result<(), BridgeError> {
     let config = Config::read_with(file, tenbin_broker::config::environment())?;
     let mut all = Vec::new();
     for bridge in &config.bridge {
-        let Some(local) = &bridge.local else { continue };
-        let settings = settings::standalone(bridge, local);
-        all.push(settings.map_err(|reason| config.error_in_bridge(bridge, &reason))?);
+        let Some(local) = bridge.local.clone() else { continue };
+        let table = bridge.clone();
+        let settings = move || settings::standalone(&table, &local);
+        all.push((settings().map_err(|reason| config.error_in_bridge(bridge, &reason))?, settings));
     }
     if all.is_empty() {
         return Err(BridgeError::None(file.clone()));
@@ -71,7 +72,8 @@ pub(crate) fn run(arguments: &BridgeArgs) -> Result<(), BridgeError> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut hangup = signal(SignalKind::hangup())?;
         let mut terminate = signal(SignalKind::terminate())?;
-        let bridges = all.into_iter().map(Bridge::start).collect::<Result<Vec<_>, _>>()?;
+        let bridges = all.into_iter().map(|(settings, renew)| Bridge::start(settings, renew));
+        let bridges = bridges.collect::<Result<Vec<_>, _>>()?;
         writeln!(cli::out(), "tenbin {} runs {} bridges", env!("CARGO_PKG_VERSION"), bridges.len())?;
         service_manager::ready("bridging");
         let mut watchdog = service_manager::watchdog();

@@ -27,7 +27,9 @@ impl Bridges {
     }
 
     pub(super) fn open(&self, table: &Table, entrance: Entrance) -> Result<Box<dyn OpenBridge>, String> {
-        let open = Bridge::start(bridge::embedded(table, entrance)?).map_err(|error| error.to_string())?;
+        let table = table.clone();
+        let settings = move || bridge::embedded(&table, entrance.clone());
+        let open = Bridge::start(settings()?, settings).map_err(|error| error.to_string())?;
         Ok(Box::new(OfBroker(self.0.add(Open(open)))))
     }
 

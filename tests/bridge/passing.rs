@@ -1,5 +1,9 @@
 //! What passes a bridge, and how it goes on after an end.
 
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
 use tenbin_codec::{MessageProperties, Publish, QoS, UserProperty};
 
 use crate::bridge_process::{BridgeProcess, table, topics, wait_for_subscription};
@@ -163,6 +167,50 @@ fn bridge_uses_the_transport_of_its_url() {
         plant.log().wait_for(&["bridge connected"], PATIENCE);
         plant.v5("sensor").publish("a", scheme, QoS::AtLeastOnce);
         assert_eq!(sink.receive_message().payload, scheme);
+    }
+}
+
+/// Gives a user of a broker a password.
+fn set_password(file: &Path, user: &str, password: &str) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tenbin"));
+    command.arg("passwd").arg(file).arg(user).stdin(Stdio::piped());
+    let mut child = command.spawn().expect("the built command can be started");
+    writeln!(child.stdin.take().expect("piped"), "{password}").expect("it reads");
+    assert!(child.wait().expect("our own child").success());
+}
+
+#[test]
+fn password_and_authorities_are_read_again_for_a_connection() {
+    let (certificates, others, files) = (Certificates::new(), Certificates::new(), DataDirectory::new());
+    let [users, password, ca] = ["users", "password", "ca.pem"].map(|name| files.path().join(name));
+    set_password(&users, "plant1", "new");
+    let [certificate, key] = ["broker.pem", "broker.key"].map(|file| certificates.path(file));
+    let hub_config = ConfigFile::new(&format!(
+        "[[listeners]]\nname = \"in\"\naddress = \"127.0.0.1:0\"\npassword_file = {users:?}\n\
+         [listeners.tls]\ncertificate = {certificate:?}\nkey = {key:?}\n"
+    ));
+    let hub = BrokerProcess::start(&["--config", hub_config.path()]);
+    let near = BrokerProcess::start(&[]);
+    let login = format!("user = \"plant1\"\npassword_file = {password:?}\ntls = {{ ca = {ca:?} }}\n");
+    for is_separate in [false, true] {
+        std::fs::write(&password, "old\n").expect("a directory of ours");
+        std::fs::copy(others.path("root.pem"), &ca).expect("a directory of ours");
+        let remote =
+            format!("[[bridge]]\nname = \"b\"\nremote = \"mqtts://localhost:{}\"\n", hub.addresses()[1].port());
+        let local = if is_separate { format!("local = \"mqtt://{}\"\n", near.address()) } else { String::new() };
+        let config = ConfigFile::new(&format!("{remote}{local}{login}{}", topics("out", "a")));
+        let (separate, own) = match is_separate {
+            true => (Some(BridgeProcess::start(&config)), None),
+            false => (None, Some(bridged(&config))),
+        };
+        let log = separate.as_ref().map_or_else(|| own.as_ref().expect("either").log(), BridgeProcess::log);
+        log.wait_for(&["bridge not connected", "certificate"], PATIENCE);
+        std::fs::copy(certificates.path("root.pem"), &ca).expect("a directory of ours");
+        log.wait_for(&["bridge not connected", "refused"], PATIENCE);
+        std::fs::remove_file(&password).expect("it is there");
+        log.wait_for(&["files cannot be read again", "password_file: "], PATIENCE);
+        std::fs::write(&password, "new\n").expect("a directory of ours");
+        log.wait_for(&["bridge connected"], PATIENCE);
     }
 }
 

@@ -45,8 +45,9 @@ fn broker_refuses_a_wrong_bridge_of_its_own() {
 #[test]
 fn stranger_with_the_client_id_of_a_bridge_is_refused() {
     let remote = BrokerProcess::start(&["--ephemeral"]);
-    let listener = |key: &str| format!("[[listeners]]\naddress = \"127.0.0.1:0\"\n{key}\n");
-    let listeners = listener("anonymous = true") + &listener("user = \"anna\"");
+    let listener =
+        |name: &str, key: &str| format!("[[listeners]]\nname = {name:?}\naddress = \"127.0.0.1:0\"\n{key}\n");
+    let listeners = listener("open", "anonymous = true") + &listener("of anna", "user = \"anna\"");
     let config = ConfigFile::new(&(listeners + &table("b", remote.address(), "") + &topics("out", "#")));
     let broker = BrokerProcess::start_listening(&["--ephemeral", "--config", config.path()], 2);
     wait_for_subscription(&broker, "a");

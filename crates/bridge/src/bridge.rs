@@ -39,14 +39,24 @@ const FINISH_TIME: Duration = Duration::from_secs(1);
 impl Bridge {
     /// Starts a bridge. It connects as soon as both brokers can be reached.
     ///
+    /// `renew` makes the settings anew for each later connection, as passwords and certificates in files may have changed.
+    /// After an error, which it returns in words, those of before stay. Name and rules must stay in any case.
+    ///
     /// # Errors
     /// The system refuses to start a thread.
-    pub fn start(settings: Settings) -> io::Result<Self> {
+    pub fn start(
+        settings: Settings,
+        renew: impl Fn() -> Result<Settings, String> + Send + 'static,
+    ) -> io::Result<Self> {
         let status = Arc::<Status>::default();
         let (stop, stopped) = watch::channel(false);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let running =
-            Running { settings: Arc::new(settings), status: Arc::clone(&status), refused: RefCell::default() };
+        let running = Running {
+            settings: Arc::new(settings),
+            renew: Box::new(renew),
+            status: Arc::clone(&status),
+            refused: RefCell::default(),
+        };
         let name = format!("bridge-{}", running.settings.name.as_str());
         let main = move || {
             runtime.block_on(running.run(stopped));
@@ -79,6 +89,7 @@ impl Bridge {
 
 struct Running {
     settings: Arc<Settings>,
+    renew: Box<dyn Fn() -> Result<Settings, String> + Send>,
     status: Arc<Status>,
     /// Codes by which the remote broker has refused a part of CONNECT. The bridge can do without that part.
     refused: RefCell<HashSet<ReasonCode>>,
@@ -91,11 +102,11 @@ struct Connected {
 }
 
 impl Running {
-    async fn run(self, mut stopped: watch::Receiver<bool>) {
+    async fn run(mut self, mut stopped: watch::Receiver<bool>) {
         let mut backoff = Backoff::new(PAUSES).expect("it has pauses");
         // An error says that the bridge was dropped.
         let mut stopped = std::pin::pin!(async move { drop(stopped.wait_for(|is_stopped| *is_stopped).await) });
-        let mut suspect = None;
+        let (mut suspect, mut unread) = (None, None);
         loop {
             let connected = tokio::select! {
                 connected = self.connect(suspect.as_ref()) => connected,
@@ -126,6 +137,20 @@ impl Running {
             tokio::select! {
                 () = sleep(pause) => {}
                 () = &mut stopped => return,
+            }
+            let before = unread.take();
+            match (self.renew)() {
+                Ok(settings) => self.settings = Arc::new(settings),
+                Err(error) => {
+                    if before.as_ref() != Some(&error) {
+                        tracing::warn!(
+                            bridge = self.name(),
+                            error,
+                            "files cannot be read again, their last content stays"
+                        );
+                    }
+                    unread = Some(error);
+                }
             }
         }
     }

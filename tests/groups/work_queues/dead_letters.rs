@@ -172,7 +172,7 @@ fn expired_message_is_a_dead_letter_by_the_rule_alone() {
 /// with one by 20,000 bytes.
 fn start_full(directory: Option<&DataDirectory>) -> (BrokerProcess, usize) {
     let file = crate::support::ConfigFile::new(&format!(
-        "[[share]]\ngroup = \"workers\"\nfilter = \"jobs/#\"\n{LIMIT_OF_TWO}\n\
+        "[[share]]\ngroup = \"workers\"\nfilter = \"jobs/#\"\nkeep_seconds = 604800\n{LIMIT_OF_TWO}\n\
          [[share]]\ngroup = \"dead\"\nfilter = \"dead/#\"\nkeep_seconds = 604800\n[queue]\nmessages_maximum = 20\n\
          [store]\nqueue_bytes_maximum = 20000\n"
     ));
