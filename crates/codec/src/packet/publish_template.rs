@@ -197,6 +197,25 @@ impl PublishTemplate {
         Self { payload: stand_in, ..self }
     }
 
+    /// The value of the first User Property with this name.
+    pub fn user_property(&self, name: &str) -> Option<&[u8]> {
+        let mut rest = &self.head[self.topic_end as usize..self.properties_end as usize];
+        while let Some((id, after)) = rest.split_first() {
+            rest = after;
+            match PropertyId::from_value(u32::from(*id))? {
+                PropertyId::PayloadFormatIndicator => rest = rest.get(1..)?,
+                PropertyId::UserProperty => {
+                    let (key, value) = (take_counted(&mut rest)?, take_counted(&mut rest)?);
+                    if key == name.as_bytes() {
+                        return Some(value);
+                    }
+                }
+                _ => _ = take_counted(&mut rest)?, // Content Type, Response Topic, Correlation Data
+            }
+        }
+        None
+    }
+
     /// The topic's bytes.
     pub fn topic(&self) -> &[u8] {
         &self.head[2..self.topic_end as usize]
@@ -346,6 +365,14 @@ impl PublishParts<'_> {
     }
 }
 
+/// Takes a value behind its length in two bytes.
+fn take_counted<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (len, after) = rest.split_first_chunk()?;
+    let (value, after) = after.split_at_checked(u16::from_be_bytes(*len).into())?;
+    *rest = after;
+    Some(value)
+}
+
 /// Bytes of the longest Variable Byte Integer.
 const VARINT_WIDTH_MAX: usize = 4;
 
@@ -362,6 +389,7 @@ const BLOCK_SIZE: usize = 16 * 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Text, UserProperty};
 
     #[test]
     fn borrowed_parts_encode_as_a_template_does() {
@@ -398,6 +426,25 @@ mod tests {
             assert_eq!(template.encoded_len(&header, version), packet.len());
             assert!(template.encoded_len_maximum(&header) >= packet.len());
         }
+    }
+
+    #[test]
+    fn first_user_property_of_a_name_is_found_behind_all_others() {
+        let (topic, text) = (TopicName::try_from("t").unwrap(), Text::from_static);
+        let named = |name, value| UserProperty::new(text(name), text(value));
+        let properties = MessageProperties {
+            payload_format_indicator: Some(true),
+            message_expiry_interval: Some(5),
+            content_type: Some(text("c")),
+            response_topic: Some(text("r")),
+            correlation_data: Some(Bytes::from_static(b"\x26\0\x01b\0\x01x")),
+            user_properties: vec![named("a", "1"), named("b", "2"), named("b", "3")],
+        };
+        let of =
+            |properties| PublishTemplate::new(&topic, properties, &Bytes::from_static(b"hi"), &mut BytesMut::new());
+        let found = ["a", "b", "c"].map(|name| of(Some(&properties)).user_property(name).map(<[u8]>::to_vec));
+        assert_eq!(found, [Some(b"1".to_vec()), Some(b"2".to_vec()), None]);
+        assert_eq!(of(None).user_property("a"), None);
     }
 
     #[test]
