@@ -30,6 +30,8 @@ mod connection_settings;
 mod control;
 mod descriptors;
 mod durable;
+#[cfg(feature = "web")]
+mod event_queue;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;

@@ -1,9 +1,7 @@
 //! Webhooks: events of the broker for services that take them over HTTP.
 //!
-//! Hooks put events into a bounded queue and never wait. One task for each webhook sends them.
+//! Hooks put events into a bounded queue and never wait. One task for each service sends them.
 
-#[cfg(feature = "web")]
-mod queue;
 #[cfg(feature = "web")]
 mod sender;
 #[cfg(feature = "web")]
@@ -15,6 +13,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::Config;
+#[cfg(feature = "web")]
+use crate::event_queue::{Bounds, EventQueue};
 use crate::hooks::HookSet;
 use crate::metrics::Metrics;
 
@@ -29,7 +29,7 @@ pub(crate) struct Webhooks {
 pub(crate) struct Sending {
     tasks: JoinSet<()>,
     #[cfg(feature = "web")]
-    queues: Vec<Arc<queue::Queue>>,
+    queues: Vec<Arc<EventQueue>>,
 }
 
 impl Webhooks {
@@ -40,8 +40,8 @@ impl Webhooks {
     #[cfg(feature = "web")]
     pub(crate) fn load(config: &Config, hooks: &mut HookSet) -> Result<Self, String> {
         let load = |webhook: &crate::config::Webhook| {
-            let queue = Arc::new(queue::Queue::default());
-            let sender = sender::Sender::new(webhook, Arc::clone(&queue));
+            let queue = Arc::new(EventQueue::new(BOUNDS));
+            let sender = sender::Sender::of_webhook(webhook, Arc::clone(&queue));
             hooks.add(Box::new(teller::Teller::new(webhook, queue)));
             sender.map_err(|reason| format!("webhook {:?}: {reason}", webhook.url))
         };
@@ -82,5 +82,14 @@ impl Sending {
     }
 }
 
+/// Bounds of a webhook's queue.
+#[cfg(feature = "web")]
+const BOUNDS: Bounds = Bounds {
+    waiting: 10_000,
+    batch: 256,
+    gathered: Duration::from_millis(100),
+    dropped: |metrics| &metrics.webhook_dropped,
+    taken: None,
+};
 /// Time for the last events of a broker that stops.
 const LAST: Duration = Duration::from_secs(2);

@@ -4,8 +4,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use base64ct::{Base64, Encoding as _};
 use serde_json::{Value, json};
 
-use super::queue::Queue;
 use crate::config::{Webhook, WebhookEvent};
+use crate::event_queue::EventQueue;
 use crate::hooks::{
     Client, CopiesChange, DeadLetter, Denial, DropReason, Dropped, Ending, Events, Hooks, InFlight, LeaderChange,
     Publication, ReasonCode, Subscribing, Text, TopicFilter, TopicName,
@@ -13,7 +13,7 @@ use crate::hooks::{
 
 /// Puts the events of one webhook into its queue.
 pub(super) struct Teller {
-    queue: Arc<Queue>,
+    queue: Arc<EventQueue>,
     events: Vec<WebhookEvent>,
     /// For events of messages; `None` = all topics.
     filter: Option<TopicFilter>,
@@ -21,7 +21,7 @@ pub(super) struct Teller {
 }
 
 impl Teller {
-    pub(super) fn new(webhook: &Webhook, queue: Arc<Queue>) -> Self {
+    pub(super) fn new(webhook: &Webhook, queue: Arc<EventQueue>) -> Self {
         let filter = webhook.filter.as_deref().and_then(|filter| TopicFilter::try_from(filter).ok());
         let payload_bytes_maximum = webhook.payload_bytes_maximum();
         Self { queue, events: webhook.events.clone(), filter, payload_bytes_maximum }

@@ -1,3 +1,5 @@
+//! Events that wait for a service which takes them over HTTP.
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -5,19 +7,35 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::metrics::Metrics;
+use crate::metrics::{Counter, Metrics};
 
-/// Events that wait for a webhook, as JSON. The oldest go if it takes them too slowly.
+/// Events that wait for a service, as JSON. The oldest go if it takes them too slowly.
 ///
 /// Bounded in number and bytes: events may have payloads.
-#[derive(Debug, Default)]
-pub(super) struct Queue {
+#[derive(Debug)]
+pub(crate) struct EventQueue {
+    bounds: Bounds,
     waiting: Mutex<Waiting>,
     /// There is a first event, there are enough for a batch, or no further one comes.
     changed: Notify,
     /// No further event comes.
     closed: Notify,
     metrics: OnceLock<Arc<Metrics>>,
+}
+
+/// Bounds of a queue and of its requests, and the counters of its events.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    /// Maximum number of waiting events. 16 MiB of them wait at most.
+    pub(crate) waiting: usize,
+    /// Maximum number of events in a request. It takes no further event from 1 MiB on.
+    pub(crate) batch: usize,
+    /// Time for which a request waits for more events.
+    pub(crate) gathered: Duration,
+    /// Events that the service does not get.
+    pub(crate) dropped: fn(&Metrics) -> &Counter,
+    /// Events that the service has taken, if they are counted.
+    pub(crate) taken: Option<fn(&Metrics) -> &Counter>,
 }
 
 #[derive(Debug, Default)]
@@ -30,29 +48,48 @@ struct Waiting {
     is_closed: bool,
 }
 
-impl Queue {
-    /// Counts dropped events in `metrics` from now on.
-    pub(super) fn count_in(&self, metrics: &Arc<Metrics>) {
+impl EventQueue {
+    pub(crate) fn new(bounds: Bounds) -> Self {
+        Self {
+            bounds,
+            waiting: Mutex::default(),
+            changed: Notify::new(),
+            closed: Notify::new(),
+            metrics: OnceLock::new(),
+        }
+    }
+
+    /// Counts events in `metrics` from now on.
+    pub(crate) fn count_in(&self, metrics: &Arc<Metrics>) {
         let _ = self.metrics.set(Arc::clone(metrics));
     }
 
-    /// Counts events that the webhook does not get.
-    pub(super) fn drop_events(&self, count: usize) {
-        self.metrics.get().into_iter().for_each(|metrics| metrics.webhook_dropped.add(count as u64));
+    /// Counts events that the service does not get.
+    pub(crate) fn drop_events(&self, count: usize) {
+        if let Some(metrics) = self.metrics.get() {
+            (self.bounds.dropped)(metrics).add(count as u64);
+        }
+    }
+
+    /// Counts events that the service has taken.
+    pub(crate) fn count_taken(&self, count: usize) {
+        if let Some((metrics, taken)) = self.metrics.get().zip(self.bounds.taken) {
+            taken(metrics).add(count as u64);
+        }
     }
 
     /// Adds an event. Never waits.
-    pub(super) fn push(&self, event: String) {
+    pub(crate) fn push(&self, event: String) {
         let mut waiting = self.lock();
-        let was_full = waiting.is_batch();
+        let was_full = self.is_batch(&waiting);
         waiting.bytes += event.len();
         waiting.events.push_back(event);
         let mut dropped = 0;
-        while waiting.events.len() > WAITING_MAX || waiting.bytes > WAITING_BYTES_MAX {
+        while waiting.events.len() > self.bounds.waiting || waiting.bytes > WAITING_BYTES_MAX {
             waiting.take_oldest();
             dropped += 1;
         }
-        let is_news = waiting.events.len() == 1 || waiting.is_batch() != was_full;
+        let is_news = waiting.events.len() == 1 || self.is_batch(&waiting) != was_full;
         drop(waiting);
         if is_news {
             self.changed.notify_one();
@@ -63,21 +100,21 @@ impl Queue {
     }
 
     /// No further event comes.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.lock().is_closed = true;
         self.changed.notify_one();
         self.closed.notify_one();
     }
 
     /// Waits until the queue is closed. For one caller.
-    pub(super) async fn closed(&self) {
+    pub(crate) async fn closed(&self) {
         if !self.is_closed() {
             self.closed.notified().await;
         }
     }
 
     /// Drops all events, also of an unfinished request.
-    pub(super) fn drop_rest(&self) {
+    pub(crate) fn drop_rest(&self) {
         let mut waiting = self.lock();
         let count = waiting.events.len() + std::mem::take(&mut waiting.in_request);
         (waiting.events, waiting.bytes) = (VecDeque::new(), 0);
@@ -85,20 +122,20 @@ impl Queue {
         self.drop_events(count);
     }
 
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.lock().is_closed
     }
 
-    /// Waits for events, and then for more of them, up to [`GATHERED`]. `None`: the queue is closed and empty.
+    /// Waits for events, and then for more of them, up to [`Bounds::gathered`]. `None`: the queue is closed and empty.
     ///
     /// The request with the events of the last call is over.
-    pub(super) async fn next(&self) -> Option<Vec<String>> {
+    pub(crate) async fn next(&self) -> Option<Vec<String>> {
         self.lock().in_request = 0;
         self.has(|waiting| !waiting.events.is_empty()).await;
-        let _ = timeout(GATHERED, self.has(Waiting::is_batch)).await;
+        let _ = timeout(self.bounds.gathered, self.has(|waiting| self.is_batch(waiting))).await;
         let mut waiting = self.lock();
         let (mut batch, mut bytes) = (Vec::new(), 0);
-        while batch.len() < BATCH
+        while batch.len() < self.bounds.batch
             && bytes < BATCH_BYTES
             && let Some(event) = waiting.take_oldest()
         {
@@ -120,17 +157,17 @@ impl Queue {
         }
     }
 
+    /// Whether there is enough for a request.
+    fn is_batch(&self, waiting: &Waiting) -> bool {
+        waiting.events.len() >= self.bounds.batch || waiting.bytes >= BATCH_BYTES
+    }
+
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Waiting {
-    /// Whether there is enough for a request.
-    fn is_batch(&self) -> bool {
-        self.events.len() >= BATCH || self.bytes >= BATCH_BYTES
-    }
-
     fn take_oldest(&mut self) -> Option<String> {
         let oldest = self.events.pop_front()?;
         self.bytes -= oldest.len();
@@ -138,22 +175,31 @@ impl Waiting {
     }
 }
 
-/// Maximum number of waiting events, and of their bytes.
-const WAITING_MAX: usize = 10_000;
+/// Maximum bytes of waiting events.
 const WAITING_BYTES_MAX: usize = 16 << 20;
-/// Maximum number of events in a request. It takes no further event from this number of bytes on.
-const BATCH: usize = 256;
+/// Bytes from which on a request takes no further event.
 const BATCH_BYTES: usize = 1 << 20;
-/// Time for which a request waits for more events.
-const GATHERED: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const WAITING_MAX: usize = 10_000;
+    const BATCH: usize = 256;
+
+    fn queue() -> EventQueue {
+        EventQueue::new(Bounds {
+            waiting: WAITING_MAX,
+            batch: BATCH,
+            gathered: Duration::from_millis(1),
+            dropped: |metrics| &metrics.webhook_dropped,
+            taken: None,
+        })
+    }
+
     #[tokio::test]
     async fn oldest_events_go_and_are_counted() {
-        let (queue, metrics) = (Queue::default(), Arc::default());
+        let (queue, metrics) = (queue(), Arc::default());
         queue.count_in(&metrics);
         (0..WAITING_MAX + 3).for_each(|number| queue.push(number.to_string()));
         assert_eq!(metrics.snapshot().webhook_dropped, 3);
@@ -163,7 +209,7 @@ mod tests {
 
     #[tokio::test]
     async fn large_events_are_bounded_by_their_bytes() {
-        let (queue, metrics) = (Queue::default(), Arc::default());
+        let (queue, metrics) = (queue(), Arc::default());
         queue.count_in(&metrics);
         (0..20).for_each(|_| queue.push("x".repeat(1 << 20)));
         assert_eq!(metrics.snapshot().webhook_dropped, 4, "16 MiB wait");
@@ -174,7 +220,7 @@ mod tests {
 
     #[tokio::test]
     async fn closed_queue_gives_the_rest_and_ends() {
-        let queue = Queue::default();
+        let queue = queue();
         queue.push("1".to_owned());
         queue.close();
         assert_eq!(queue.next().await.as_deref(), Some(&["1".to_owned()][..]));
