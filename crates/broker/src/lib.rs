@@ -48,6 +48,8 @@ mod registry;
 mod router;
 mod slices;
 mod tasks;
+#[cfg(feature = "otel")]
+mod telemetry;
 mod threads;
 mod trace;
 mod values;

@@ -189,6 +189,10 @@ metrics! {
     publishers_paused: Counter => "publish/paused" as "tenbin_publishers_paused_total",
     /// Events that a webhook did not get, because it took them too slowly or not at all.
     webhook_dropped: Counter => "webhook/dropped" as "tenbin_webhook_dropped_total",
+    /// Spans that a collector of OpenTelemetry has taken.
+    telemetry_sent: Counter => "telemetry/sent" as "tenbin_telemetry_sent_total",
+    /// Spans that no collector of OpenTelemetry got, because it took them too slowly or not at all.
+    telemetry_dropped: Counter => "telemetry/dropped" as "tenbin_telemetry_dropped_total",
     /// Accepted load reports.
     load_reports: Counter => "load_reports/accepted" as "tenbin_load_reports_total" { result = "accepted" },
     /// Load reports that could not be parsed.

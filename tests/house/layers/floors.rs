@@ -46,7 +46,7 @@ pub(crate) const FLOORS: [Floors; 24] = [
     floors("crates/bridge/src", "status rule settings error flow suspect link relay bridge"),
     floors(
         BROKER,
-        "values slices descriptors lease metrics trace config event_queue gateways hooks admission log_limiter \
+        "values slices descriptors lease metrics trace config event_queue telemetry gateways hooks admission log_limiter \
          connection_settings memory auth webhooks threads durable backlog outbox router registry lifecycle tasks net control \
          broker bench fuzzing",
     ),

@@ -19,6 +19,7 @@ mod service_url;
 mod source;
 mod standing_groups;
 mod tables;
+mod telemetry;
 mod tls;
 mod webhook;
 
@@ -60,6 +61,7 @@ pub use source::Source;
 pub use tables::{Admin, SyncWhen};
 use tables::{Connections, Explain, Limits, Log, Queue, Retained, Served, Sessions, Speeds, Store, Sys};
 
+pub use telemetry::Telemetry;
 pub use tls::{ClientCertificates, Tls, TlsName, TlsVersion};
 pub use webhook::{Webhook, WebhookEvent};
 
@@ -118,6 +120,8 @@ pub struct Config {
     pub log: Log,
     /// Admin HTTP.
     pub admin: Admin,
+    /// Spans for a collector of OpenTelemetry.
+    pub telemetry: Telemetry,
     /// One broker on several machines.
     pub cluster: Cluster,
     /// Services that get events over HTTP.
@@ -390,6 +394,7 @@ impl Default for Config {
             explain: Explain::default(),
             log: Log::default(),
             admin: Admin::default(),
+            telemetry: Telemetry::default(),
             cluster: Cluster::default(),
             webhook: Vec::new(),
             bridge: Vec::new(),

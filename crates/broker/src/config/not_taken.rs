@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     /// Values of keys for which no simple change of the shipped value is legal.
-    const OTHERS: [(&str, &str); 16] = [
+    const OTHERS: [(&str, &str); 18] = [
         ("listen", "[\"127.0.0.1:1\"]"),
         ("load_reports", "[\"ack\"]"),
         ("policy", "\"random\""),
@@ -106,6 +106,8 @@ mod tests {
         ("admin.address", "\"127.0.0.1:1\""),
         ("admin.hosts", "[\"example.org\"]"),
         ("capabilities.response_information", "\"a\""),
+        ("telemetry.otlp", "\"http://127.0.0.1:4318\""),
+        ("telemetry.root_ratio", "0.5"),
         ("cluster.node", "\"b\""),
         ("cluster.nodes", "[\"a:7883\", \"c:1\"]"),
         ("cluster.listen", "\"127.0.0.2:7883\""),

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use tenbin_balancer::Choosers;
 
 use super::{Events, Hooks, ReasonCode, Verdict};
+#[cfg(feature = "otel")]
+use crate::telemetry::Telemetry;
 
 /// The hooks of a broker, in order.
 #[derive(Default)]
@@ -13,6 +15,8 @@ pub(crate) struct HookSet {
     hooks: Vec<(Events, Box<dyn Hooks>)>,
     events: Events,
     choosers: Arc<Choosers>,
+    #[cfg(feature = "otel")]
+    telemetry: Option<Arc<Telemetry>>,
 }
 
 thread_local! {
@@ -37,6 +41,27 @@ impl HookSet {
     /// Policies of the program's own.
     pub(crate) fn choosers(&self) -> &Arc<Choosers> {
         &self.choosers
+    }
+
+    #[cfg(feature = "otel")]
+    pub(crate) fn set_telemetry(&mut self, telemetry: Arc<Telemetry>) {
+        self.telemetry = Some(telemetry);
+    }
+
+    /// Spans for a collector; `None` = there is none.
+    #[cfg(feature = "otel")]
+    #[inline]
+    pub(crate) fn telemetry(&self) -> Option<&Arc<Telemetry>> {
+        self.telemetry.as_ref()
+    }
+
+    /// Whether a connection has nothing to tell: no hook wants an event, and there are no spans.
+    pub(crate) fn is_idle(&self) -> bool {
+        #[cfg(feature = "otel")]
+        if self.telemetry.is_some() {
+            return false;
+        }
+        self.events.is_empty()
     }
 
     /// Events that a hook wants.

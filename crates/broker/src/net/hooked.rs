@@ -14,6 +14,7 @@ use tenbin_codec::{
 use tenbin_session::{Connection, Delivery, Sent, Session};
 
 use super::output::Output;
+use super::spans::{DeliverSpan, Spans};
 use crate::hooks::{
     Client, DropReason, Dropped, Ending, Events, Granted, HookSet, Hooks, InFlight, Outgoing, Publication,
     QosDropReason, Subscribing, Verdict,
@@ -49,6 +50,7 @@ pub(super) struct Hooked {
     in_flight: FxHashMap<PacketId, Named>,
     /// Traces of operators; `None` = there are none.
     traced: Option<Box<Traced>>,
+    pub(super) spans: Spans,
 }
 
 /// Topic and QoS of a message that is being sent.
@@ -56,6 +58,7 @@ pub(super) struct Hooked {
 pub(super) struct Named {
     topic: Box<[u8]>,
     qos: QoS,
+    span: Option<DeliverSpan>,
 }
 
 impl Named {
@@ -65,9 +68,9 @@ impl Named {
 }
 
 impl Hooked {
-    /// Hooks of a new connection; `None` if they want no event.
+    /// Hooks of a new connection; `None` if they want no event, and there are no spans.
     pub(super) fn of(set: &Arc<HookSet>, session_present: bool, client: impl FnOnce() -> Client) -> Option<Box<Self>> {
-        (!set.events().is_empty()).then(|| Box::new(Self::new(set, session_present, client())))
+        (!set.is_idle()).then(|| Box::new(Self::new(set, session_present, client())))
     }
 
     /// Hooks that want no event, for traces alone.
@@ -88,6 +91,7 @@ impl Hooked {
             published: Vec::new(),
             in_flight: FxHashMap::default(),
             traced: None,
+            spans: Spans::of(set),
         }
     }
 
@@ -99,7 +103,7 @@ impl Hooked {
 
     /// Whether neither a hook nor a trace wants anything.
     pub(super) fn is_needless(&self) -> bool {
-        self.set.events().is_empty() && self.traced.as_ref().is_none_or(|traced| traced.is_over())
+        self.set.is_idle() && self.traced.as_ref().is_none_or(|traced| traced.is_over())
     }
 
     /// Notes the length of the input, for sizes of packets in traces.
@@ -161,7 +165,7 @@ impl Hooked {
 
     /// Whether messages from the client are to be looked at one by one.
     pub(super) fn looks_at_each(&self) -> bool {
-        self.looks_at_packets() || self.wants(Events::PUBLISH | Events::PUBLISHED)
+        self.looks_at_packets() || self.wants(Events::PUBLISH | Events::PUBLISHED) || self.spans.begin_traces()
     }
 
     /// Whether packets from the client are to be looked at one by one.
@@ -266,6 +270,7 @@ impl Hooked {
             let receivers = published.reached(refused);
             self.tell(Events::PUBLISHED, |hooks| hooks.published(&self.client, &message, receivers));
         }
+        self.spans.flushed(refused);
     }
 
     #[cold]
@@ -279,19 +284,23 @@ impl Hooked {
     #[cold]
     #[inline(never)]
     pub(super) fn name(&self, delivery: &Delivery) -> Option<Named> {
-        let named = || Named { topic: delivery.template.topic().into(), qos: delivery.qos };
-        self.wants(Events::QOS_SENT | Events::QOS_COMPLETE | Events::DROPPED).then(named)
+        let span = self.spans.deliver(delivery, &self.client.id);
+        let is_wanted = span.is_some() || self.wants(Events::QOS_SENT | Events::QOS_COMPLETE | Events::DROPPED);
+        is_wanted.then(|| Named { topic: delivery.template.topic().into(), qos: delivery.qos, span })
     }
 
     /// Tells hooks the fate of a message.
     #[cold]
     #[inline(never)]
-    pub(super) fn sent(&mut self, named: Named, sent: &Sent) {
+    pub(super) fn sent(&mut self, mut named: Named, sent: &Sent) {
+        if let Some(span) = named.span.take() {
+            named.span = span_after(span, sent);
+        }
         match sent {
             Sent::Written(Some(id)) => {
                 let message = named.in_flight(*id);
                 self.tell(Events::QOS_SENT, |hooks| hooks.qos_sent(&self.client, &message));
-                if self.wants(Events::QOS_COMPLETE) {
+                if named.span.is_some() || self.wants(Events::QOS_COMPLETE) {
                     self.in_flight.insert(*id, named);
                 }
             }
@@ -310,11 +319,14 @@ impl Hooked {
     #[cold]
     #[inline(never)]
     pub(super) fn delivered(&mut self, packet_id: PacketId, reason: ReasonCode) {
-        let named = self.in_flight.remove(&packet_id);
+        let mut named = self.in_flight.remove(&packet_id);
+        if let Some(span) = named.as_mut().and_then(|named| named.span.take()) {
+            span.end(reason.is_error().then(|| reason.to_string()));
+        }
         if reason.is_error() {
             return self.qos_dropped(packet_id, QosDropReason::Refused);
         }
-        let unknown = Named { topic: Box::default(), qos: QoS::AtLeastOnce };
+        let unknown = Named { topic: Box::default(), qos: QoS::AtLeastOnce, span: None };
         let message = named.as_ref().unwrap_or(&unknown).in_flight(packet_id);
         self.tell(Events::QOS_COMPLETE, |hooks| hooks.qos_complete(&self.client, &message));
     }
@@ -411,6 +423,21 @@ pub(super) fn client_of(lease: &Lease, peer: Peer, version: ProtocolVersion) -> 
 fn alias_of(packet: &Packet) -> Option<NonZeroU16> {
     let Packet::Publish(publish) = packet else { return None };
     publish.topic_alias.filter(|_| publish.topic.is_empty())
+}
+
+/// The span of a message with this fate, unless it has ended.
+fn span_after(mut span: DeliverSpan, sent: &Sent) -> Option<DeliverSpan> {
+    match sent {
+        Sent::Written(Some(_)) => {
+            span.sent();
+            return Some(span);
+        }
+        Sent::Written(None) => span.end(None),
+        Sent::Expired(_) => span.end(Some("the message has expired".to_owned())),
+        Sent::TooLarge => span.end(Some("the message is too large for its receiver".to_owned())),
+        Sent::Blocked(_) => span.forget(),
+    }
+    None
 }
 
 /// Reason Code of a refusal, as far as this packet can carry it.

@@ -37,6 +37,8 @@ mod references;
 mod refill;
 mod relayed;
 mod retained;
+#[cfg_attr(not(feature = "otel"), path = "no_spans.rs")]
+mod spans;
 mod stream;
 mod tcp_state;
 mod throttle;

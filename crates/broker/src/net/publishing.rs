@@ -9,6 +9,8 @@ use super::end::End;
 use super::gate::DurabilityGate;
 use super::input_batch::InputBatch;
 use super::member::Member;
+#[cfg(feature = "otel")]
+use super::spans::PublishSpan;
 use crate::durable::Outcomes;
 use crate::hooks::Events;
 use crate::lifecycle::Denied;
@@ -158,6 +160,8 @@ impl Publishing {
             Ok(()) if is_refused_again(core, &publication) => ReasonCode::QuotaExceeded,
             Ok(()) if let Some(reason) = ask_hooks(core, &mut publication, batch) => reason,
             Ok(()) => {
+                #[cfg(feature = "otel")]
+                let span = begin_span(core, &mut publication, batch);
                 let published = self.publisher.publish(
                     &core.open.shared.routing.router,
                     &mut batch.collector,
@@ -166,6 +170,8 @@ impl Publishing {
                 );
                 if let Some(hooks) = &mut core.hooks {
                     hooks.note_published(&publication, published);
+                    #[cfg(feature = "otel")]
+                    hooks.spans.published(span, published);
                 }
                 if let Some(ack) = publication.ack {
                     let bytes = publication.topic.as_bytes().len() + publication.payload.len();
@@ -331,6 +337,13 @@ fn refused_while_collecting(core: &Core, gate: &mut DurabilityGate, published: &
 fn ask_hooks(core: &Core, publication: &mut Publication, batch: &InputBatch) -> Option<ReasonCode> {
     let hooks = core.hooks.as_ref().filter(|hooks| hooks.wants(Events::PUBLISH))?;
     hooks.publish(publication, batch.now.at, |changed| core.open.shared.routing.checks.own(changed))
+}
+
+/// Begins the span of a message, if a collector gets one.
+#[cfg(feature = "otel")]
+#[inline]
+fn begin_span(core: &Core, publication: &mut Publication, batch: &InputBatch) -> Option<Box<PublishSpan>> {
+    core.hooks.as_ref()?.spans.begin(&core.lease.client.id, publication, batch.now.at)
 }
 
 /// Whether to repeat a refusal, because some receivers already have the message.

@@ -1,6 +1,8 @@
 //! Chooses the member of a share group for a message: the balancer's pick, corrected by broker state.
 
 use tenbin_balancer::{Availability, Burst, Dispatch, Explanation, Member, Members, Rng};
+#[cfg(feature = "otel")]
+use tenbin_codec::PublishTemplate;
 
 use super::decisions::Decision;
 use super::share_group::{GroupMember, SharedGroup, beginning};
@@ -14,6 +16,9 @@ pub(super) struct Question<'a, 'm> {
     pub(super) source: Source,
     /// For reports.
     pub(super) topic: &'m [u8],
+    /// The message, for its span; `None`: it has no properties.
+    #[cfg(feature = "otel")]
+    pub(super) template: Option<&'m PublishTemplate>,
 }
 
 /// Where the message was until now.
@@ -89,6 +94,15 @@ impl<'a> Question<'a, '_> {
             self.tell(member, explanation, &choice);
             return choice;
         }
+        #[cfg(feature = "otel")]
+        if let Some(waiting) = waiting.filter(|_| self.has_span()) {
+            let Some((member, explanation)) = members.pick_explained(dispatch, waiting, rng) else {
+                return self.nobody();
+            };
+            let choice = self.settle(member);
+            self.note_choice(member, &explanation, &choice);
+            return choice;
+        }
         let picked = match waiting {
             Some(waiting) => pick(dispatch, waiting, rng),
             None => members.pick(dispatch, rng),
@@ -160,16 +174,29 @@ impl<'a> Question<'a, '_> {
         not_given(self.members, self.dispatch, member);
     }
 
+    /// The member that gets the message, and why.
+    #[inline]
+    fn outcome<'c>(
+        self,
+        picked: &Member<GroupMember>,
+        explanation: &Explanation,
+        choice: &Choice<'c>,
+    ) -> (Option<&'c Member<GroupMember>>, &'static str) {
+        match choice {
+            Choice::Member(chosen) if chosen.id() != picked.id() => (Some(chosen), "packet_size"),
+            Choice::Member(chosen) if matches!(self.source, Source::Backlog(_)) => (Some(chosen), "waited"),
+            Choice::Member(chosen) => (Some(chosen), explanation.reason.name()),
+            Choice::Nobody | Choice::Ended => (None, "nobody"),
+        }
+    }
+
     /// Records how the balancer picked a member, and the outcome.
     #[cold]
     fn tell(self, picked: &Member<GroupMember>, explanation: Explanation, choice: &Choice<'_>) {
-        let Self { group, members, dispatch, topic, source } = self;
-        let (chosen, reason) = match choice {
-            Choice::Member(chosen) if chosen.id() != picked.id() => (Some(chosen), "packet_size"),
-            Choice::Member(chosen) if matches!(source, Source::Backlog(_)) => (Some(chosen), "waited"),
-            Choice::Member(chosen) => (Some(chosen), explanation.reason.name()),
-            Choice::Nobody | Choice::Ended => (None, "nobody"),
-        };
+        #[cfg(feature = "otel")]
+        self.note_choice(picked, &explanation, choice);
+        let Self { group, members, dispatch, topic, .. } = self;
+        let (chosen, reason) = self.outcome(picked, &explanation, choice);
         // Both are in join order.
         let mut known = members.iter();
         let named = explanation.candidates.iter().filter_map(|candidate| {
@@ -191,6 +218,9 @@ impl<'a> Question<'a, '_> {
         group.decisions.keep(decision, group.given(members));
     }
 }
+
+#[cfg(feature = "otel")]
+mod spans;
 
 /// Releases a message's key from `member`, after its booking there was cancelled.
 pub(super) fn not_given(members: &Members<'_, GroupMember>, dispatch: &Dispatch, member: &Member<GroupMember>) {

@@ -122,6 +122,13 @@ impl<'a> RoutedMessage<'a> {
         self.publication?.properties.as_deref()
     }
 
+    /// The encoded message, if it has properties, as the context of a trace is one.
+    #[cfg(feature = "otel")]
+    #[inline]
+    pub(super) fn with_properties(&self) -> Option<&PublishTemplate> {
+        self.template.as_ref().filter(|_| self.properties().is_some())
+    }
+
     /// Returns whether a receiver with these terms acknowledges it.
     #[inline]
     pub(super) fn is_acknowledged_by(&self, terms: &Terms) -> bool {

@@ -504,12 +504,24 @@ impl Origin {
         };
         let share = Share { group: Some(group.number()), key: NonZeroU64::new(key.unwrap_or(self.client)) };
         let topic = message.name.as_bytes();
-        let question = Question { group, members: &members, dispatch: &dispatch, source: Source::Client, topic };
+        let question = Question {
+            group,
+            members: &members,
+            dispatch: &dispatch,
+            source: Source::Client,
+            topic,
+            #[cfg(feature = "otel")]
+            template: message.with_properties(),
+        };
         let choice = match has_missed || follows_waiting {
             true if question.has_ended() => Choice::Ended,
             true => Choice::Nobody,
             false => question.choose_for_new(since, fanout.burst(), &mut self.rng),
         };
+        #[cfg(feature = "otel")]
+        if question.template.is_some() && matches!(choice, Choice::Nobody) {
+            question.note_waiting();
+        }
         match choice {
             Choice::Member(member) => {
                 let GroupMember { outbox, terms, .. } = member.value();

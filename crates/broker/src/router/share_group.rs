@@ -305,7 +305,15 @@ impl SharedGroup {
             let members = self.members.members();
             let dispatch = self.dispatch_again(&delivery, now.nanos);
             let topic = delivery.template.topic();
-            let question = Question { group: self, members: &members, dispatch: &dispatch, source, topic };
+            let question = Question {
+                group: self,
+                members: &members,
+                dispatch: &dispatch,
+                source,
+                topic,
+                #[cfg(feature = "otel")]
+                template: Some(&delivery.template),
+            };
             let member = match question.choose(rng) {
                 Choice::Member(member) if delivery.last_receiver() == Some(member.id().0) => {
                     question.another_than(member)

@@ -1,4 +1,4 @@
-//! Webhooks: events of the broker for services that take them over HTTP.
+//! Webhooks: events of the broker for services that take them over HTTP, and spans for a collector of OpenTelemetry.
 //!
 //! Hooks put events into a bounded queue and never wait. One task for each service sends them.
 
@@ -17,6 +17,8 @@ use crate::Config;
 use crate::event_queue::{Bounds, EventQueue};
 use crate::hooks::HookSet;
 use crate::metrics::Metrics;
+#[cfg(feature = "otel")]
+use crate::telemetry;
 
 /// The webhooks of a configuration.
 pub(crate) struct Webhooks {
@@ -33,10 +35,10 @@ pub(crate) struct Sending {
 }
 
 impl Webhooks {
-    /// Reads the webhooks' keys, and adds their hooks.
+    /// Reads the keys of webhooks and spans, and adds their hooks.
     ///
     /// # Errors
-    /// A webhook is unusable; the text names it and the key.
+    /// A webhook or the collector is unusable; the text names it and the key.
     #[cfg(feature = "web")]
     pub(crate) fn load(config: &Config, hooks: &mut HookSet) -> Result<Self, String> {
         let load = |webhook: &crate::config::Webhook| {
@@ -45,13 +47,19 @@ impl Webhooks {
             hooks.add(Box::new(teller::Teller::new(webhook, queue)));
             sender.map_err(|reason| format!("webhook {:?}: {reason}", webhook.url))
         };
-        Ok(Self { senders: config.webhook.iter().map(load).collect::<Result<_, _>>()? })
+        let mut senders = config.webhook.iter().map(load).collect::<Result<Vec<_>, _>>()?;
+        senders.extend(collector(config, hooks)?);
+        Ok(Self { senders })
     }
 
     #[cfg(not(feature = "web"))]
     pub(crate) fn load(config: &Config, _hooks: &mut HookSet) -> Result<Self, String> {
-        let reason = || "webhook: built without the feature web".to_owned();
-        if config.webhook.is_empty() { Ok(Self {}) } else { Err(reason()) }
+        let missing = |table: &str, feature: &str| Err(format!("{table}: built without the feature {feature}"));
+        match config {
+            Config { webhook, .. } if !webhook.is_empty() => missing("webhook", "web"),
+            Config { telemetry, .. } if *telemetry != Default::default() => missing("telemetry", "otel"),
+            _ => Ok(Self {}),
+        }
     }
 
     /// Sends events from now on, on the calling runtime. Dropped ones count in `metrics`.
@@ -80,6 +88,32 @@ impl Sending {
         #[cfg(feature = "web")]
         self.queues.iter().for_each(|queue| queue.drop_rest());
     }
+}
+
+/// The sender of spans, if there is a collector, whose telemetry `hooks` get.
+///
+/// # Errors
+/// A key is unusable; the text names it.
+#[cfg(feature = "otel")]
+fn collector(config: &Config, hooks: &mut HookSet) -> Result<Option<sender::Sender>, String> {
+    let crate::config::Telemetry { otlp, root_ratio } = &config.telemetry;
+    let Some(service) = otlp else {
+        let is_off = *root_ratio == 0.0;
+        return if is_off { Ok(None) } else { Err("telemetry.root_ratio: needs telemetry.otlp".to_owned()) };
+    };
+    let telemetry = Arc::new(telemetry::Telemetry::new(*root_ratio));
+    let (body, rejected) = (telemetry::request, telemetry::rejected);
+    let content = sender::Content { names: ["collector", "spans"], body, rejected };
+    let url = format!("{}/v1/traces", service.expose().trim_end_matches('/'));
+    let sender = sender::Sender::new(service, url, Arc::clone(telemetry.queue()), content);
+    hooks.set_telemetry(telemetry);
+    sender.map(Some).map_err(|error| format!("telemetry.otlp: {error}"))
+}
+
+#[cfg(all(feature = "web", not(feature = "otel")))]
+fn collector(config: &Config, _hooks: &mut HookSet) -> Result<Option<sender::Sender>, String> {
+    let missing = || "telemetry: built without the feature otel".to_owned();
+    if config.telemetry == Default::default() { Ok(None) } else { Err(missing()) }
 }
 
 /// Bounds of a webhook's queue.

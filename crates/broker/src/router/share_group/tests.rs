@@ -56,6 +56,8 @@ impl Stage {
             dispatch: &dispatch,
             source: Source::Client,
             topic: b"t",
+            #[cfg(feature = "otel")]
+            template: None,
         };
         match question.choose_for_new(None, &mut Burst::default(), &mut Rng::new(1)) {
             Choice::Member(member) => {
