@@ -15,6 +15,7 @@ pub(crate) struct WebServer {
 /// A request that the server got.
 #[derive(Debug, Clone)]
 pub(crate) struct WebRequest {
+    pub(crate) path: String,
     /// Names are in lower case.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
@@ -123,6 +124,7 @@ fn read(stream: &mut impl BufRead) -> std::io::Result<Option<WebRequest>> {
     if stream.read_line(&mut line)? == 0 {
         return Ok(None);
     }
+    let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
     let mut headers = Vec::new();
     loop {
         line.clear();
@@ -136,7 +138,7 @@ fn read(stream: &mut impl BufRead) -> std::io::Result<Option<WebRequest>> {
     let length = length.and_then(|(_, value)| value.parse().ok()).unwrap_or(0);
     let mut body = vec![0; length];
     stream.read_exact(&mut body)?;
-    Ok(Some(WebRequest { headers, body: String::from_utf8_lossy(&body).into_owned() }))
+    Ok(Some(WebRequest { path, headers, body: String::from_utf8_lossy(&body).into_owned() }))
 }
 
 impl WebRequest {

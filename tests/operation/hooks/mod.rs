@@ -5,6 +5,7 @@ mod every_event;
 mod handle;
 mod panics;
 mod recorder;
+mod spans;
 mod stage;
 mod verdicts;
 mod webhooks;
