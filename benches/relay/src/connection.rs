@@ -10,12 +10,15 @@ pub(crate) struct Connection {
     stream: TcpStream,
     /// Start of an incomplete frame.
     pub(crate) rest: Vec<u8>,
-    /// Bytes to write.
+    /// Bytes to write, and how many of them are written.
     pub(crate) out: Vec<u8>,
+    written: usize,
     /// Packet Identifier of the last message above QoS 0 for the client.
     pub(crate) id: u16,
     /// Whether the client speaks MQTT 5.0, whose packets have properties.
     pub(crate) is_v5: bool,
+    /// Whether the client has closed its side, so that a read behind the last byte tells the end.
+    pub(crate) is_closed: bool,
     /// Whether the connection is to be read in this lap.
     pub(crate) is_read: bool,
     /// Whether the connection is to be written at the end of this lap.
@@ -33,7 +36,7 @@ pub(crate) enum Read {
 impl Connection {
     pub(crate) fn new(stream: TcpStream) -> Self {
         let (rest, out) = Default::default();
-        Self { stream, rest, out, id: 0, is_v5: false, is_read: false, is_written: false }
+        Self { stream, rest, out, written: 0, id: 0, is_v5: false, is_read: false, is_written: false, is_closed: false }
     }
 
     /// Reads once into `input`, behind the rest of an earlier read.
@@ -53,7 +56,7 @@ impl Connection {
         };
         input[..kept].copy_from_slice(&self.rest);
         self.rest.clear();
-        Ok(Read::Bytes { count: kept + read, is_all: read < CHUNK })
+        Ok(Read::Bytes { count: kept + read, is_all: read < CHUNK && !self.is_closed })
     }
 
     /// Writes once. Bytes that the socket does not take stay until it can take some.
@@ -64,11 +67,14 @@ impl Connection {
         if self.out.is_empty() {
             return Ok(());
         }
-        match self.stream.write(&self.out) {
-            Ok(written) if written == self.out.len() => self.out.clear(),
-            Ok(written) => drop(self.out.drain(..written)),
+        match self.stream.write(&self.out[self.written..]) {
+            Ok(written) => self.written += written,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
+        }
+        if self.written == self.out.len() {
+            self.out.clear();
+            self.written = 0;
         }
         Ok(())
     }

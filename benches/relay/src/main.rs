@@ -9,8 +9,8 @@
 //! **It is no broker.** It does not look at topics and filters (one share group, and one topic for all), nor at
 //! properties, rights, sizes and Keep Alive; has no sessions, Wills, retained messages and UNSUBSCRIBE; lowers no QoS
 //! (both sides have to request the same); enforces no limits (a receiver that does not read makes it grow); sends
-//! nothing again. Above QoS 0 it acknowledges at once, gives the copy a Packet Identifier of its receiver's own,
-//! counting upwards, and answers PUBREC with PUBREL, without tracking messages in flight. Both sides must speak the
+//! nothing again. Above QoS 0 it acknowledges at once, gives each receiver's copies Packet Identifiers that count
+//! upwards, and answers PUBREC with PUBREL, without tracking messages in flight. Both sides must speak the
 //! same version.
 //!
 //! ```text
@@ -87,6 +87,7 @@ impl Relay {
                 LISTENER => self.accept()?,
                 Token(index) => {
                     let Some(connection) = &mut self.connections[index] else { continue };
+                    connection.is_closed |= event.is_read_closed();
                     if event.is_readable() && !std::mem::replace(&mut connection.is_read, true) {
                         self.to_read.push(index);
                     }

@@ -37,7 +37,7 @@ impl Receivers {
         to_write: &mut Vec<usize>,
     ) -> io::Result<()> {
         let mut lap = Lap { connections, to_write };
-        let (mut start, mut is_one_run) = (0, true);
+        let (mut start, mut is_one_run, mut is_over) = (0, true, false);
         self.messages.clear();
         while let Some((size, header)) = frame::size(&bytes[start..])?
             && start + size <= bytes.len()
@@ -51,12 +51,17 @@ impl Receivers {
                     lap.send(from, &[answer, 2, bytes[id_at], bytes[id_at + 1]]);
                 }
                 self.messages.push(message);
+            } else if bytes[start] >> 4 == DISCONNECT {
+                is_over = true;
             } else {
                 self.answer(from, bytes[start] >> 4, &bytes[start + header..end], &mut lap)?;
             }
             start = end;
         }
         self.deliver(bytes, is_one_run, &mut lap);
+        if is_over {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
         if let Some(connection) = lap.at(from) {
             connection.rest.extend_from_slice(&bytes[start..]);
         }
@@ -105,7 +110,6 @@ impl Receivers {
             PUBREL => lap.echo(from, PUBCOMP << 4, body),
             PINGREQ => lap.send(from, &[0xD0, 0]),
             PUBACK | PUBCOMP => {}
-            DISCONNECT => return Err(io::ErrorKind::UnexpectedEof.into()),
             _ => return Err(malformed()),
         }
         Ok(())

@@ -80,3 +80,14 @@ fn mqtt_3_1_1_has_no_properties() {
     exchange(&mut stream, &[0x82, 6, 0, 7, 0, 1, b't', 1], &[0x90, 3, 0, 7, 1]);
     exchange(&mut stream, &[0x30, 4, 0, 1, b't', b'x'], &[0x30, 4, 0, 1, b't', b'x']);
 }
+
+#[test]
+fn messages_before_disconnect_are_delivered() {
+    let address = start();
+    let mut receiver = subscribe(address, b"t", 0);
+    let mut publisher = connect(address, 5);
+    let frame = [0x30, 5, 0, 1, b't', 0, b'a'];
+    publisher.write_all(&[&frame[..], &[0xE0, 0]].concat()).unwrap();
+    exchange(&mut receiver, b"", &frame);
+    assert_eq!(publisher.read(&mut [0]).unwrap(), 0);
+}
