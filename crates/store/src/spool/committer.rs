@@ -407,8 +407,8 @@ impl Committer {
     /// Sleeps until there is work or `wait` has passed; after a failure, always for all of `wait`. True if the spool
     /// closes.
     ///
-    /// After a write it dozes for [`WITHOUT_HURRY`]. So records that no caller waits for, such as those of
-    /// acknowledgements, mostly join the next write without a wake-up of their own.
+    /// After a write it dozes for [`WITHOUT_HURRY`]. So records for which no caller waits, for example of receivers'
+    /// acknowledgements, join the next write, mostly without a wake-up.
     fn sleep(&mut self, wait: Option<Duration>, has_failed: bool) -> bool {
         let begun = Instant::now();
         let (deadline, dozes_until) = (wait.map(|wait| begun + wait), begun + WITHOUT_HURRY);
@@ -419,7 +419,6 @@ impl Committer {
             }
             let now = Instant::now();
             if !has_failed && (log.is_waited_for || log.pending.bytes() >= self.options.write_bytes) {
-                self.pause.slept(now - begun);
                 return false;
             }
             let dozes = self.has_written && now < dozes_until;

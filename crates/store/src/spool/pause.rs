@@ -1,7 +1,6 @@
 //! How long the committer pauses after a write, so that more messages share the next one.
 
 use std::{
-    mem,
     sync::PoisonError,
     time::{Duration, Instant},
 };
@@ -10,36 +9,27 @@ use super::shared::SharedLog;
 
 /// The pause after each write.
 ///
-/// Each write costs processor time, regardless of size: the write, its confirmation, and wake-ups. While messages keep
-/// coming, a pause puts more of them into the next write, and delays their acknowledgements by its length. A pause in
-/// which no batch arrives is a loss. So its length follows the results of the last ones:
+/// Each write costs processor time, regardless of size. While messages keep coming, a pause puts more of them into the
+/// next write, and delays their acknowledgements by its length. A pause in which no batch arrives is a loss. So its
+/// length follows the result of the last one:
 ///
 /// - It begins short, once two batches or more arrived while the disk confirmed a write.
-/// - It begins long, once the committer slept for longer than a publisher takes to answer an acknowledgement, and not
-///   for long: messages come one by one, and do not wait for acknowledgements.
 /// - It is twice the time in which the batches of the last pause arrived. So it grows while messages arrive
 ///   independently of acknowledgements. It stays short if publishers wait for acknowledgements: they send at once after
 ///   those, then stop.
-/// - It halves after a pause without batches, and after a write of [`ENOUGH`] batches.
+/// - It halves after a write of [`ENOUGH`] batches.
 #[derive(Debug, Default)]
 pub(super) struct Pause {
     /// Length of the next pause; zero means none.
     length: Duration,
     /// Smoothed duration of `fdatasync`.
     sync: Duration,
-    /// For how long the committer slept before the last write.
-    slept: Duration,
 }
 
 impl Pause {
     /// Records how long the disk took to confirm a write.
     pub(super) fn confirmed(&mut self, took: Duration) {
         self.sync = if self.sync.is_zero() { took } else { (self.sync * 7 + took) / 8 };
-    }
-
-    /// Records for how long the committer slept until batches came.
-    pub(super) fn slept(&mut self, time: Duration) {
-        self.slept = time;
     }
 
     /// Pauses after a write of this many batches, unless the pause is zero.
@@ -64,21 +54,19 @@ impl Pause {
     /// Returns the pause after a write of `batches`, during which `others` arrived.
     fn begin(&mut self, batches: usize, others: usize) -> Duration {
         let (least, most) = self.bounds();
-        let comes_alone = (ANSWER_MAX..SELDOM).contains(&mem::take(&mut self.slept));
         let length = match (batches, others) {
             (ENOUGH.., _) => self.length / 2,
-            _ if comes_alone => FAST,
             (_, 2..) => self.length.max(least),
             _ => self.length,
         };
-        self.set(length.min(most.max(FAST)).min(CYCLE_MAX.saturating_sub(self.sync)), least);
+        self.set(length.min(most), least);
         self.length
     }
 
     /// Ends a pause. `last` is the time from its start to the arrival of its last batch, if any.
     fn end(&mut self, last: Option<Duration>) {
         let (least, most) = self.bounds();
-        self.set(last.map_or(self.length / 2, |last| (last * 2).min(most.max(self.length))), least);
+        self.set(last.map_or(Duration::ZERO, |last| (last * 2).min(most)), least);
     }
 
     fn set(&mut self, length: Duration, least: Duration) {
@@ -96,13 +84,6 @@ impl Pause {
 const ENOUGH: usize = 32;
 /// Longest pause, as a multiple of the disk's `fdatasync` duration.
 const SYNCS_MAX: u32 = 3;
-/// Longest pause on a disk that confirms sooner. It costs a publisher that waits for each acknowledgement little beside
-/// its way through a network.
-const FAST: Duration = Duration::from_micros(500);
-/// Time in which a publisher nearby answers an acknowledgement with its next message.
-const ANSWER_MAX: Duration = Duration::from_micros(150);
-/// Time between messages that come too seldom for a pause.
-const SELDOM: Duration = Duration::from_micros(400);
 /// Longest pause and write together. A slower disk collects enough without a pause.
 const CYCLE_MAX: Duration = Duration::from_millis(2);
 
@@ -132,7 +113,6 @@ mod tests {
         let (mut pause, mut now, mut writes, mut waits) = (Pause::default(), 0, 0, Vec::new());
         while waits.len() < BATCHES {
             let Some(&Reverse(earliest)) = coming.peek() else { break };
-            pause.slept(Duration::from_micros(earliest.saturating_sub(now)));
             now = now.max(earliest);
             let batch = take_until(&mut coming, now);
             now += sync;
@@ -190,18 +170,6 @@ mod tests {
         assert!(with.batches_per_write > 5.0, "{}", with.batches_per_write);
         // At most the rest of a write, a pause of three writes, and a write.
         assert!(with.longest_wait <= 5 * 200, "{}", with.longest_wait);
-    }
-
-    #[test]
-    fn messages_that_come_one_by_one_share_writes() {
-        for sync in [30, 100, 200] {
-            let paced = |pauses| play(sync, at_random(300.0), |_, _| None, pauses);
-            let (without, with) = (paced(false), paced(true));
-            let fewer = with.batches_per_write / without.batches_per_write;
-            assert!(fewer > 1.3, "{sync} µs: {fewer}");
-            let later = with.mean_wait - without.mean_wait;
-            assert!(later < 300.0, "{sync} µs: {later}");
-        }
     }
 
     #[test]
