@@ -83,6 +83,20 @@ pub struct SharedDelivery {
     pub share_key: Option<NonZeroU64>,
 }
 
+/// Result of [`crate::Connection::take_ack`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TakenAck {
+    /// As [`crate::Event::Handled`].
+    Handled,
+    /// As [`crate::Event::Delivered`] with success.
+    Delivered {
+        /// Present if a share group chose the peer.
+        shared: Option<SharedDelivery>,
+        /// [`Delivery::stored`]: the copy is not needed any more.
+        stored: Option<Stored>,
+    },
+}
+
 impl Delivery {
     /// Lowest number of withdrawn messages.
     pub const WITHDRAWN: u32 = 1 << 31;

@@ -26,8 +26,8 @@ mod timers;
 mod violation;
 mod withdrawn;
 
-pub use connection::{Connection, DroppedResend, Role, Sent, TakenAck, Unacknowledged};
-pub use delivery::{Delivery, Extras, Location, SharedDelivery, Stored};
+pub use connection::{Connection, DroppedResend, Role, Sent, Unacknowledged};
+pub use delivery::{Delivery, Extras, Location, SharedDelivery, Stored, TakenAck};
 pub use event::{Event, Rejected};
 pub use limits::{Limits, SessionExpiry};
 pub use outbound::SentId;

@@ -103,11 +103,12 @@ impl Publishing {
             &mut batch.collector,
             (publish, ack),
             |topic| lease.client.rights.may_publish(topic),
-            || connection.take_plain(ack),
+            || connection.take_acknowledged(ack),
             batch.now,
         );
         published.is_some_and(|published| {
-            self.owe(core, gate, ack, &published, publish.template_len(), batch);
+            let bytes = publish.topic().len() + publish.payload().len();
+            self.owe(core, gate, ack, &published, bytes, batch);
             true
         })
     }

@@ -102,7 +102,8 @@ impl Publisher {
         }
         let matches = self.origin.routes(&mut self.routes).find(router, &publication.topic);
         let bytes = publication.topic.as_bytes().len() + publication.payload.len();
-        if self.origin.waits_for_disk(router, matches, publication.qos, bytes) {
+        if self.origin.may_wait_for_disk(router, matches, publication.qos, bytes) && self.origin.is_kept_by_any(matches)
+        {
             return refuse_at_once(publication, collector.fanout());
         }
         // The store of retained messages counts as a receiver without room.
@@ -135,8 +136,8 @@ impl Publisher {
     ) -> Option<Published> {
         let routes = self.routes.as_mut()?;
         let KnownRoute { topic: name, matches, .. } = routes.find_known(router, plain.topic())?;
-        let bytes = plain.template_len();
-        if !is_allowed(name) || self.origin.waits_for_disk(router, matches, ack.qos, bytes) || !is_taken() {
+        let bytes = plain.topic().len() + plain.payload().len();
+        if !is_allowed(name) || self.origin.may_wait_for_disk(router, matches, ack.qos, bytes) || !is_taken() {
             return None;
         }
         let fanout = collector.fanout();
@@ -412,16 +413,16 @@ impl Origin {
         fanout.take_room(router.durable(), bytes, self.own.is_none())
     }
 
-    /// Returns whether a message of `bytes` bytes must be stored for a receiver, the disk has no room, and the publisher
-    /// cannot be informed of a refusal: it sends the message again, so no receiver may get it before.
+    /// Returns whether the disk has no room for a message of `bytes` bytes, and the publisher cannot be informed of a
+    /// refusal: it sends the message again, so no receiver may get it before.
     #[inline]
-    fn waits_for_disk(&self, router: &Router, matches: &MatchSet, qos: QoS, bytes: usize) -> bool {
+    fn may_wait_for_disk(&self, router: &Router, matches: &MatchSet, qos: QoS, bytes: usize) -> bool {
         if self.tells_refusals || !qos.is_acknowledged() {
             return false;
         }
         let Some(durable) = router.durable() else { return false };
         let places = matches.targets.len() + matches.groups.len();
-        !durable.has_room(RECORD_BYTES + bytes + PLACE_BYTES * places) && self.is_kept_by_any(matches)
+        !durable.has_room(RECORD_BYTES + bytes + PLACE_BYTES * places)
     }
 
     /// Returns whether a receiver's stored queue would keep a message of QoS 1 or 2. Counts a refusal there.

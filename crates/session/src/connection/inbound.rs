@@ -77,7 +77,7 @@ impl Connection {
     /// Server: takes a [`tenbin_codec::PlainAcknowledged`] of the peer, as [`Event::Publish`] does. Returns `false`, without
     /// effect, if the message is known already or violates the protocol: then [`Connection::handle_packet`] decides.
     #[inline]
-    pub fn take_plain(&mut self, ack: PendingAck) -> bool {
+    pub fn take_acknowledged(&mut self, ack: PendingAck) -> bool {
         let is_kept = ack.qos == QoS::ExactlyOnce;
         let has_room =
             self.received_open < i32::from(self.limits.receive_maximum) && !(is_kept && self.keeps_too_many());

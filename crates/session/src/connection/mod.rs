@@ -15,7 +15,7 @@ use tenbin_codec::{
 use crate::aliases::{InboundAliases, OutboundAliases};
 use crate::outbound::Stage;
 use crate::timers::Timers;
-use crate::{Delivery, Event, Limits, PendingAck, Session, SharedDelivery, Stored, Violation};
+use crate::{Delivery, Event, Limits, PendingAck, Session, SharedDelivery, Stored, TakenAck, Violation};
 
 /// Side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,20 +118,6 @@ pub enum Sent {
     TooLarge,
     /// No send quota: returned, to be tried again after the next [`Event::Delivered`].
     Blocked(Delivery),
-}
-
-/// Result of [`Connection::take_ack`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TakenAck {
-    /// As [`Event::Handled`].
-    Handled,
-    /// As [`Event::Delivered`] with success.
-    Delivered {
-        /// Present if a share group chose the peer.
-        shared: Option<SharedDelivery>,
-        /// [`crate::Delivery::stored`]: the copy is not needed any more.
-        stored: Option<Stored>,
-    },
 }
 
 impl Connection {

@@ -52,6 +52,7 @@ impl<S: Stream> ConnectionTask<S> {
             if self.inbound.may_be_plain() && !self.core.looks_at_each() {
                 plain += self.take_plain(batch);
             }
+            let before = packets;
             if self.core.hooks.is_none() {
                 packets += self.take_acknowledged(batch, TURN_PACKETS - packets);
                 packets += self.take_acks(batch, TURN_PACKETS - packets);
@@ -59,6 +60,9 @@ impl<S: Stream> ConnectionTask<S> {
                     batch.is_over = true;
                     self.inbound.cut_turn();
                 }
+            }
+            if packets > before && !batch.is_over {
+                continue; // usual packets mostly follow usual ones
             }
             if batch.is_over {
                 break Ok(());

@@ -1,8 +1,10 @@
 //! The quick ways of usual packets do what the general one does.
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+use std::num::NonZeroU64;
 
 use super::*;
+use crate::Location;
 
 /// Two sides with the same history: one takes packets the quick way where it can.
 struct Pair {
@@ -25,7 +27,7 @@ impl Pair {
     /// Returns whether the connections go on.
     fn publish(&mut self, id: u16, qos: QoS) -> bool {
         let general = self.general.take(Packet::Publish(publish(id, qos)));
-        if self.quick.connection.take_plain(PendingAck { packet_id: packet_id(id), qos }) {
+        if self.quick.connection.take_acknowledged(PendingAck { packet_id: packet_id(id), qos }) {
             assert!(matches!(general, Ok(Event::Publish(_))), "{general:?}");
             self.taken += 1;
         } else {
@@ -87,6 +89,7 @@ fn quick_ways_do_what_the_general_one_does() {
         let limits = Limits { receive_maximum: 4, peer_receive_maximum: 3, ..Limits::default() };
         let mut pair = Pair::new(limits);
         pair.general.now = pair.quick.now;
+        pair.both(|side| side.connection.session.is_stored = round % 2 == 0);
         for step in 0..60 {
             let random = random(step);
             let (id, qos) = ((random >> 8) as u16 % 5 + 1, QOS[1 + (random >> 16) as usize % 2]);
@@ -100,7 +103,9 @@ fn quick_ways_do_what_the_general_one_does() {
                     true
                 }
                 4 => {
-                    pair.both(|side| drop(side.send(delivery("topic", qos))));
+                    let share = NonZeroU64::new(random >> 41 & 1);
+                    let stored = (random & 1 << 42 != 0).then(|| Location::Own(step).to_stored());
+                    pair.both(|side| drop(side.send(Delivery { share, stored, ..delivery("topic", qos) })));
                     true
                 }
                 5..=8 => {
