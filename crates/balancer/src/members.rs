@@ -117,7 +117,7 @@ impl<T> Members<'_, T> {
     /// Chooses like [`pick_late`](Self::pick_late) for a new message, with what the picks of the same burst have compared.
     /// Pass one `burst` for the messages that a publisher sends together, in any number of groups.
     #[inline]
-    pub fn pick_in(&self, dispatch: &Dispatch, burst: &mut Burst, rng: &mut Rng) -> Option<&Member<T>> {
+    pub fn pick_in_burst(&self, dispatch: &Dispatch, burst: &mut Burst, rng: &mut Rng) -> Option<&Member<T>> {
         let Snapshot { rules, shadow, state, members, .. } = &**self.snapshot;
         let is_plain = rules.policy == Policy::Adaptive
             && shadow.is_none()

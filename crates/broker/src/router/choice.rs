@@ -53,7 +53,7 @@ impl<'a> Question<'a, '_> {
         if has_to_queue() && !self.has_ended() {
             return Choice::Nobody;
         }
-        match self.choose_by(|dispatch, _, rng| self.members.pick_in(dispatch, burst, rng), rng) {
+        match self.choose_by(|dispatch, _, rng| self.members.pick_in_burst(dispatch, burst, rng), rng) {
             // A redelivery announces the backlog before it frees the member's keys. So a pick that found a key free
             // sees the backlog here, or the earlier messages are with their new member.
             Choice::Member(member) if has_to_queue() => {

@@ -11,8 +11,9 @@ use crate::{dispatch::Dispatch, group_view::View, rng::Rng, seats::Seats};
 /// What the picks of one burst have compared: the messages that one publisher sends together.
 ///
 /// The messages of a read have one [`Dispatch::at`]. Between their picks little changes but the chosen member, so only
-/// its key is computed anew. Of other changes meanwhile, those that matter are seen: a choice counts only if the chosen
-/// member's full key and turn are the ones compared. Otherwise all keys are computed anew.
+/// its key is computed anew. A choice counts only if the chosen member's full key and turn are the ones compared;
+/// otherwise all keys are computed anew. So a member that became worse is passed over, and a member that became better is
+/// noticed with the next read.
 #[derive(Debug, Default)]
 pub struct Burst {
     /// Address of the seats. Those may be gone: it is only compared.
@@ -82,9 +83,11 @@ impl Burst {
                     *member = Compared { key: usual.key_of(seats.loads()[index].hot()), turn };
                 }
             }
+            // Another slot's turn is corrected when it comes to the front.
             Known::Turns => {
-                self.rotation.pop_front_if(|(_, first)| *first == index);
-                self.rotation.push_back((turn, index));
+                if self.rotation.pop_front_if(|(_, first)| *first == index).is_some() {
+                    self.rotation.push_back((turn, index));
+                }
             }
             Known::Nothing => {}
         }
@@ -212,13 +215,16 @@ mod tests {
                 at += random.next_u64() % (3 * MS);
                 for _ in 0..random.next_u64() % 4 {
                     let (member, kind) = (random.next_u64() % members, random.next_u64() >> 8);
-                    [&single, &together].map(|side| disturb(&side.loads[member as usize], kind, at));
+                    for side in [&single, &together] {
+                        disturb(&side.loads[member as usize], kind, at);
+                    }
                 }
                 for _ in 0..random.next_u64() % 30 {
                     let one =
                         single.group.members().pick_late(&dispatch(at), 0, &mut rngs[0]).map(|member| *member.value());
                     let other = together.group.members();
-                    let other = other.pick_in(&dispatch(at), &mut burst, &mut rngs[1]).map(|member| *member.value());
+                    let other =
+                        other.pick_in_burst(&dispatch(at), &mut burst, &mut rngs[1]).map(|member| *member.value());
                     assert_eq!(one, other, "seed {seed}");
                 }
             }
@@ -234,7 +240,7 @@ mod tests {
         let (mut burst, mut rng, at) = (Burst::default(), Rng::new(1), 100 * MS);
         // A message of QoS 0 does not wait.
         let dispatch = Dispatch { is_acknowledged: false, ..dispatch(at) };
-        let mut pick = || group.members().pick_in(&dispatch, &mut burst, &mut rng).map(|member| *member.value());
+        let mut pick = || group.members().pick_in_burst(&dispatch, &mut burst, &mut rng).map(|member| *member.value());
         assert_eq!([pick(), pick()], [Some(0), Some(1)]);
         loads[2].set_availability(Availability::Full);
         assert_eq!(pick(), Some(0));
