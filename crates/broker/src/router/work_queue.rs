@@ -67,6 +67,14 @@ impl Router {
         }
     }
 
+    /// Puts the messages aside that the last run left in their pause: see [`SharedGroup::find_paused`].
+    pub(crate) async fn find_paused(&self) {
+        let groups: Vec<_> = self.index.groups().collect();
+        for group in groups {
+            group.find_paused().await;
+        }
+    }
+
     /// Counts a message that a member of a share group has rejected.
     pub(crate) fn count_rejected(&self, group: NonZeroU64) {
         if let Some(group) = self.index.group_by_number(group) {

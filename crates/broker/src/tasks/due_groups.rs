@@ -33,7 +33,5 @@ pub(crate) async fn run(shared: Arc<BrokerState>) {
 
 /// Puts the messages aside that the last run left in their pause.
 pub(crate) async fn find_paused(shared: Arc<BrokerState>) {
-    for group in shared.routing.router.all_groups() {
-        group.find_paused().await;
-    }
+    shared.routing.router.find_paused().await;
 }
