@@ -12,6 +12,7 @@ mod administration;
 mod choice;
 mod dead_letters;
 mod decisions;
+mod delivered;
 mod due_groups;
 mod fanout;
 mod filter_tree;

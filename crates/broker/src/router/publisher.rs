@@ -11,6 +11,7 @@ use tenbin_codec::{PlainPublish, QoS, ReasonCode, Text, TopicName};
 use tenbin_session::{PendingAck, Publication};
 
 use super::choice::{Choice, Question, Source};
+use super::delivered::{Delivered, Numbered};
 use super::fanout::{Collector, Fanout};
 use super::group_backlog::Refused;
 use super::held_key;
@@ -18,7 +19,7 @@ use super::matches::{MatchSet, Route, Target, Terms};
 use super::message::{RoutedMessage, Share, To};
 use super::published::{Flushed, Published};
 use super::route_cache::{KnownRoute, RouteCache};
-use super::share_group::{GroupMember, SharedGroup, dispatch};
+use super::share_group::{GroupMember, dispatch};
 use super::{NotRetained, Receiver, Router};
 use crate::durable::{CommitPoint, PLACE_BYTES, PublisherId, RECORD_BYTES, StoredQueue, as_refused};
 use crate::outbox::Outbox;
@@ -201,57 +202,6 @@ impl Publisher {
     /// Returns whether the publisher received one of its messages since the last call.
     pub(crate) fn take_reached_itself(&mut self) -> bool {
         std::mem::take(&mut self.origin.reached_itself)
-    }
-}
-
-/// Running result of routing one message.
-#[derive(Debug, Default, Clone, Copy)]
-struct Delivered {
-    /// A subscription matches the message, or the message is to be retained for later ones.
-    is_wanted: bool,
-    /// Sessions, share groups, and the store of retained messages if that refuses the message.
-    receivers: u32,
-    /// Number of these receivers that have no room.
-    refusals: u32,
-}
-
-/// Identity of a message in its batch.
-struct Numbered {
-    ack: Option<PendingAck>,
-    /// [`Published::message`].
-    number: u32,
-    now: Instant,
-}
-
-impl Delivered {
-    /// The result for the publisher.
-    #[inline]
-    fn published(self, message: u32, commit_point: CommitPoint, is_unseen: bool) -> Published {
-        let Self { receivers, refusals, .. } = self;
-        Published { reason: self.reason(), commit_point, message, receivers, refusals, is_unseen }
-    }
-
-    /// Counts a share group; `is_taken`: it has the message, else it has ended.
-    #[inline]
-    fn taken_by_group(&mut self, is_taken: bool) {
-        self.is_wanted |= is_taken;
-        self.receivers += u32::from(is_taken);
-    }
-
-    /// Counts a share group that has no room.
-    fn refused_by(&mut self, group: &SharedGroup) {
-        group.refuse();
-        self.taken_by_group(true);
-        self.refusals += 1;
-    }
-
-    /// The Reason Code for the publisher.
-    fn reason(self) -> ReasonCode {
-        match self {
-            Self { refusals: 1.., .. } => ReasonCode::QuotaExceeded,
-            Self { is_wanted: true, .. } => ReasonCode::Success,
-            Self { is_wanted: false, .. } => ReasonCode::NoMatchingSubscribers,
-        }
     }
 }
 
