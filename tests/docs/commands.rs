@@ -145,7 +145,8 @@ impl Known {
     /// Whether the command is one of the project's, or an error if it is wrong.
     fn check(&mut self, words: &[String]) -> Result<bool, String> {
         let (first, rest) = words.split_first().expect("a word");
-        match &first[..] {
+        // A program of an unpacked archive is `./tenbin`.
+        match first.strip_prefix("./").unwrap_or(first) {
             "cargo" => self.cargo(rest),
             "just" => self.recipe(rest),
             name if PROGRAMS.iter().any(|(program, _)| *program == name) => self.program(name, rest),
