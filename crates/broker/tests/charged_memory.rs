@@ -184,6 +184,22 @@ fn lasting(id: &str) -> Connect {
 }
 
 #[tokio::test]
+async fn short_filters_cost_no_more_than_the_bound() {
+    let stage = Stage::new("").await;
+    let mut clients = Vec::new();
+    for number in 0..10 {
+        let (mut client, reason) = stage.client(Connect::new(ProtocolVersion::V5, text(&number.to_string()))).await;
+        assert_eq!(reason, ReasonCode::Success);
+        let mut granted = 0;
+        while granted < 10_000 && client.subscribe(&format!("site/{number}/line/{granted:08}")).await {
+            granted += 1;
+        }
+        clients.push(client);
+    }
+    stage.check("exact filters of 20 bytes", LASTING_MAX + clients.len() * CLIENT_ALLOWANCE, clients.len()).await;
+}
+
+#[tokio::test]
 async fn filters_of_many_levels_cost_no_more_than_the_bound() {
     let stage = Stage::new("").await;
     let mut clients = Vec::new();
