@@ -114,11 +114,12 @@ impl<T> Members<'_, T> {
         self.pick(dispatch, rng)
     }
 
-    /// Chooses like [`pick_late`](Self::pick_late) for a new message, with what the picks of the same burst have compared.
-    /// Pass one `burst` for the messages that a publisher sends together, in any number of groups.
+    /// Chooses like [`pick_late`](Self::pick_late) for a new message, and reuses the comparisons of the same burst. Pass one
+    /// `burst` for the messages that a publisher sends together, in any number of groups.
     #[inline]
     pub fn pick_in_burst(&self, dispatch: &Dispatch, burst: &mut Burst, rng: &mut Rng) -> Option<&Member<T>> {
-        let Snapshot { rules, shadow, state, members, .. } = &**self.snapshot;
+        let snapshot: &Snapshot<T> = &self.snapshot;
+        let Snapshot { rules, shadow, state, members, .. } = snapshot;
         let is_plain = rules.policy == Policy::Adaptive
             && shadow.is_none()
             && (state.pins.is_none() || dispatch.key_slot().is_none())
