@@ -75,6 +75,13 @@ struct Recovery {
 }
 
 impl Recovery {
+    /// Whether nothing of it is left.
+    fn is_over(&self) -> bool {
+        let Self { untouched, repeated, resend, held, held_bytes: _, freed, dropped } = self;
+        let has_handshakes = !untouched.is_empty() || !repeated.is_empty();
+        !has_handshakes && resend.is_none() && held.is_empty() && freed.is_empty() && dropped.is_empty()
+    }
+
     /// Whether the message with this sequence number waits to be sent again.
     fn is_to_resend(&self, sequence: u64) -> bool {
         self.resend.is_some_and(|(next, end)| (next..end).contains(&sequence))

@@ -227,7 +227,7 @@ impl Connection {
         now: Instant,
         out: &mut WriteBuffer,
     ) -> Option<TakenAck> {
-        if self.recovery.is_some() {
+        if self.recovery.is_some() && !self.ends_recovery() {
             return None;
         }
         match packet_type {
@@ -250,6 +250,13 @@ impl Connection {
             PacketType::PubRel => self.take_pubrel(id, now, out).then_some(TakenAck::Handled),
             _ => None,
         }
+    }
+
+    /// Forgets interrupted handshakes if all of them have gone on; returns whether that is so.
+    #[cold]
+    fn ends_recovery(&mut self) -> bool {
+        self.recovery.take_if(|recovery| recovery.is_over());
+        self.recovery.is_none()
     }
 
     pub(super) fn handle_pubrec(&mut self, ack: Ack, now: Instant, out: &mut WriteBuffer) -> Result<Event, Violation> {

@@ -1,4 +1,4 @@
-//! The quick ways of usual packets do what the general one does.
+//! The quick ways of usual packets have the results of the general way.
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::num::NonZeroU64;
@@ -126,4 +126,19 @@ fn quick_ways_do_what_the_general_one_does() {
         taken += pair.taken;
     }
     assert!(taken > 500, "{taken}");
+}
+
+#[test]
+fn acknowledgements_are_taken_again_after_the_last_resend() {
+    let mut side = Side::server(Limits { peer_receive_maximum: 2, ..Limits::default() });
+    let ids = [QoS::AtLeastOnce; 2].map(|qos| side.sent(qos).expect("an identifier"));
+    let mut side = side.reconnect(Limits { peer_receive_maximum: 1, ..Limits::default() });
+    let mut take = |id| {
+        let Side { connection, now, out } = &mut side;
+        connection.take_ack((PacketType::PubAck, packet_id(id)), *now, out)
+    };
+    assert_eq!(take(ids[0]), None, "the second message waits to be sent again");
+    assert_delivered(side.take(puback(ids[0])), ids[0], ReasonCode::Success);
+    let Side { connection, now, out } = &mut side;
+    assert!(connection.take_ack((PacketType::PubAck, packet_id(ids[1])), *now, out).is_some());
 }
