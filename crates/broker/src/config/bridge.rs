@@ -10,6 +10,7 @@ use tenbin_codec::{ProtocolVersion, QoS, Text, TopicFilter};
 
 use super::ConfigError;
 use super::range::Ranged;
+use crate::values::{Effect, Names, Relation, TopicPattern};
 
 /// A bridge to another broker, for the program that runs it, see [`crate::gateways`].
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -204,18 +205,10 @@ impl<'de> Deserialize<'de> for Bridge {
 
 /// Whether a topic may match both filters.
 fn may_match_alike(one: &str, other: &str) -> bool {
-    let is_apart = |one: &str, other: &str| one.starts_with(['+', '#']) && other.starts_with('$'); // [MQTT-4.7.2-1]
-    if is_apart(one, other) || is_apart(other, one) {
-        return false;
-    }
-    let (mut one, mut other) = (one.split('/'), other.split('/'));
-    loop {
-        match (one.next(), other.next()) {
-            (Some("#"), _) | (_, Some("#")) | (None, None) => return true,
-            (Some(level), Some(wanted)) if level == wanted || level == "+" || wanted == "+" => {}
-            _ => return false,
-        }
-    }
+    // A pattern has placeholders, which stand for themselves here.
+    let names = Names { client_id: b"%c", user: Some(b"%u") };
+    let relation = |one: TopicPattern| one.relation(other.as_bytes(), names, Effect::Allow);
+    TopicPattern::new(one).is_ok_and(|one| relation(one) != Relation::Disjoint)
 }
 
 /// Checks that each bridge of the configuration in `text` has its own session at its remote broker.
