@@ -1,4 +1,4 @@
-//! What routing one message has come to.
+//! The result of routing one message.
 
 use std::time::Instant;
 

@@ -78,7 +78,7 @@ pub(super) struct Fanout {
     /// Index in `parts` by address of the outbox, which the part keeps alive.
     places: FxHashMap<usize, usize>,
     waiting: usize,
-    /// What the batch's choices of members have compared.
+    /// Comparisons of members for the batch's messages.
     burst: Burst,
     /// Membership epochs of keyed groups from before messages of theirs were added.
     membership_epoch: Vec<(NonZeroU64, u64)>,
@@ -173,7 +173,7 @@ impl Fanout {
         self.is_booked
     }
 
-    /// What the batch's choices of members have compared.
+    /// Comparisons of members for the batch's messages.
     pub(super) fn burst(&mut self) -> &mut Burst {
         &mut self.burst
     }
