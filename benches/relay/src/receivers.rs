@@ -1,4 +1,4 @@
-//! The receivers, and what the relay does with a client's frames.
+//! The receivers, and the relay of a client's frames to them.
 
 use std::io;
 

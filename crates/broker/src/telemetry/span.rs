@@ -20,7 +20,7 @@ pub(super) struct Span {
     pub(super) error: Option<String>,
 }
 
-/// What the broker does with the message.
+/// The broker's part in the message's way.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Operation {
     Publish,

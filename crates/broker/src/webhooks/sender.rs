@@ -24,7 +24,7 @@ pub(super) struct Sender {
     is_failing: bool,
 }
 
-/// What a service gets.
+/// Form of the requests to a service, and of its answers.
 pub(super) struct Content {
     /// Names of service and events, for the log.
     pub(super) names: [&'static str; 2],

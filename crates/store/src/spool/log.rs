@@ -107,7 +107,7 @@ pub(super) struct Counters {
 /// Room for a `Synced` and a `Reclaimed` record.
 const TAIL_RESERVE: u32 = 64;
 
-/// What the committer does, and so whether a batch has to wake it.
+/// State of the committer, which tells whether a batch has to wake it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CommitterState {
     /// It will look at the pending records without a wake-up.

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{dispatch::Dispatch, group_view::View, rng::Rng, seats::Seats};
 
-/// What the picks of one burst have compared: the messages that one publisher sends together.
+/// Comparisons of members for one burst: messages that one publisher sends together.
 ///
 /// The messages of a read have one [`Dispatch::at`]. Between their picks little changes but the chosen member, so only
 /// its key is computed anew. A choice counts only if the chosen member's full key and turn are the ones compared;
@@ -26,7 +26,7 @@ pub struct Burst {
     rotation: VecDeque<(u64, usize)>,
 }
 
-/// What a [`Burst`] knows of the members.
+/// Knowledge of the members in a [`Burst`].
 #[derive(Debug, Default)]
 enum Known {
     #[default]
