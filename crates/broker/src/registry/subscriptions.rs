@@ -203,8 +203,8 @@ fn weight(filter: &TopicFilter) -> usize {
 const REMEMBERED_GROUPS: usize = 64;
 
 /// Resident memory of a subscription, a node, and a share group of one member; measured and rounded.
-const SUBSCRIPTION_BYTES: usize = 512;
-const NODE_BYTES: usize = 192;
+const SUBSCRIPTION_BYTES: usize = 288;
+const NODE_BYTES: usize = 160;
 const GROUP_BYTES: usize = 896;
 
 #[cfg(test)]
@@ -289,10 +289,10 @@ mod tests {
         assert!(fits("a/+", 0, 0));
         assert!(!fits("b", 1, 10_000));
         let deep = "x/".repeat(30);
-        assert!(!fits(&format!("{deep}+"), 2, 6000));
-        assert!(!fits(&"x".repeat(3000), 2, 6000));
-        assert!(fits(&deep, 2, 6000));
-        assert!(fits("b", 3, 6000));
+        assert!(!fits(&format!("{deep}+"), 2, 5000));
+        assert!(!fits(&"x".repeat(3000), 2, 5000));
+        assert!(fits(&deep, 2, 5000));
+        assert!(fits("b", 3, 5000));
     }
 
     #[test]
