@@ -16,6 +16,7 @@ fn of_kind(stage: &Stage, kind: &str) -> Vec<Value> {
 }
 
 /// Waits for a finding of a kind; returns it and the time that it took.
+#[track_caller]
 fn wait_for(stage: &Stage, kind: &str) -> (Value, Duration) {
     let begin = Instant::now();
     wait_until(|| !of_kind(stage, kind).is_empty());

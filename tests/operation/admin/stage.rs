@@ -116,6 +116,7 @@ pub(crate) fn disconnect_of(client: &mut RawClient) -> Disconnect {
 }
 
 /// Waits until `holds` does, which asks the broker each time.
+#[track_caller]
 pub(crate) fn wait_until(holds: impl Fn() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !holds() {
