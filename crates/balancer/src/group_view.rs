@@ -31,7 +31,7 @@ pub(crate) struct GroupView {
 }
 
 /// The figures at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct View {
     /// g: geometric mean of the known processing times; 0 = none is known.
     pub(crate) mean_ns: u64,

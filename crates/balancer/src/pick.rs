@@ -160,7 +160,7 @@ pub(crate) fn pick_late(
 /// As [`pick`] by [`Policy::Adaptive`], for a message of a burst without a key of an ordered group.
 pub(crate) fn pick_in(table: Table<'_>, dispatch: &Dispatch, burst: &mut Burst, rng: &mut Rng) -> Option<usize> {
     let seats = table.seats;
-    let view = table.view.at(dispatch.at, seats);
+    let view = burst.view(table.view, seats, dispatch.at);
     for _ in 0..=RESCANS_MAX {
         let seen = adaptive::choose_in(burst, seats, &view, dispatch, rng)?;
         if seats.loads()[seen.index].hot().try_book(dispatch, seen.service, seen.finish, view.mean_ns) {

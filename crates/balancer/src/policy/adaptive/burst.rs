@@ -6,7 +6,13 @@ use super::{
     READY, SCAN_MAX, Scan, Sighting, choose,
     usual::{Least, Usual},
 };
-use crate::{dispatch::Dispatch, group_view::View, rng::Rng, seats::Seats};
+use crate::{
+    dispatch::Dispatch,
+    group_view::{GroupView, View},
+    nanos::Nanos,
+    rng::Rng,
+    seats::Seats,
+};
 
 /// Comparisons of members for one burst: messages that one publisher sends together.
 ///
@@ -18,7 +24,9 @@ use crate::{dispatch::Dispatch, group_view::View, rng::Rng, seats::Seats};
 pub struct Burst {
     /// Address of the seats. Those may be gone: it is only compared.
     seats: usize,
-    at: u64,
+    at: Nanos,
+    /// The group's figures at that time.
+    view: View,
     known: Known,
     /// [Usual keys](Usual) and turns, by slot.
     compared: Vec<Compared>,
@@ -31,6 +39,8 @@ pub struct Burst {
 enum Known {
     #[default]
     Nothing,
+    /// Nothing, but the burst has a message already.
+    Little,
     /// Their keys, with evidence of their work.
     Keys(Usual),
     /// Only their turns, as all wait equally long.
@@ -43,7 +53,7 @@ struct Compared {
     turn: u64,
 }
 
-/// As [`choose`], for a message of a burst.
+/// As [`choose`], for a message of a burst, with the view of [`Burst::view`].
 #[inline]
 pub(crate) fn choose_in(
     burst: &mut Burst,
@@ -52,14 +62,14 @@ pub(crate) fn choose_in(
     dispatch: &Dispatch,
     rng: &mut Rng,
 ) -> Option<Sighting> {
-    let scan = Scan { view, now: dispatch.at.0 };
     // The first message may be the only one.
-    if seats.loads().len() > SCAN_MAX || !burst.goes_on(seats, scan.now) {
+    if burst.is_first() || seats.loads().len() > SCAN_MAX {
         return choose(seats, view, dispatch, rng);
     }
     if view.has_no_speeds() {
-        return burst.next_in_turn(seats, &scan).or_else(|| choose(seats, view, dispatch, rng));
+        return burst.next_in_turn(seats).or_else(|| choose(seats, view, dispatch, rng));
     }
+    let scan = Scan { view, now: dispatch.at.0 };
     if !scan.has_usual_keys() {
         return choose(seats, view, dispatch, rng);
     }
@@ -89,18 +99,28 @@ impl Burst {
                     self.rotation.push_back((turn, index));
                 }
             }
-            Known::Nothing => {}
+            Known::Nothing | Known::Little => {}
         }
     }
 
-    /// Whether the last message was of the same group and burst.
+    /// The group's figures, read once for a burst.
     #[inline(always)]
-    fn goes_on(&mut self, seats: &Seats, at: u64) -> bool {
-        let goes_on = self.seats == address(seats) && self.at == at;
-        if !goes_on {
+    pub(crate) fn view(&mut self, group: &GroupView, seats: &Seats, at: Nanos) -> View {
+        if self.seats != address(seats) || self.at != at {
             (self.seats, self.at, self.known) = (address(seats), at, Known::Nothing);
+            self.view = group.at(at, seats);
         }
-        goes_on
+        self.view
+    }
+
+    /// Whether this is the first message of the burst.
+    #[inline(always)]
+    fn is_first(&mut self) -> bool {
+        let is_first = matches!(self.known, Known::Nothing);
+        if is_first {
+            self.known = Known::Little;
+        }
+        is_first
     }
 
     #[inline(never)]
@@ -128,9 +148,9 @@ impl Burst {
         scan.confirmed(seats.loads(), least)
     }
 
-    /// Returns the slot with the oldest turn, if it is ready.
+    /// Returns the slot with the oldest turn, if it is ready. Its processing time is taken as it is: the group has no mean.
     #[inline(always)]
-    fn next_in_turn(&mut self, seats: &Seats, scan: &Scan<'_>) -> Option<Sighting> {
+    fn next_in_turn(&mut self, seats: &Seats) -> Option<Sighting> {
         if !matches!(self.known, Known::Turns) || self.rotation.len() > seats.loads().len() {
             self.take_turns(seats);
         }
@@ -138,7 +158,9 @@ impl Burst {
             let &(turn, index) = self.rotation.front()?;
             let is_turn = seats.turn(index);
             if is_turn == turn {
-                return (seats.loads()[index].rank() == READY).then(|| scan.sighting(seats, index));
+                let hot = seats.loads()[index].hot();
+                let (finish, service) = (hot.finish(), hot.speed().processing_ns());
+                return (hot.rank() == READY).then_some(Sighting { index, finish, service, is_by_turn: true });
             }
             // Another picker has chosen it.
             self.rotation.rotate_left(1);
