@@ -102,7 +102,13 @@ fn login(user: Option<&Text>, password_file: Option<&Path>) -> Result<Option<Cre
     };
     let password = password_file.map(|path| {
         let text = tenbin_kit::files::read_text(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok::<_, String>(Secret::from(text.lines().next().unwrap_or_default().to_owned()))
+        match text.lines().next().unwrap_or_default() {
+            "" => Err(format!("{}: the first line is empty", path.display())),
+            password if password.len() > usize::from(u16::MAX) => {
+                Err(format!("{}: the first line has more than {} bytes", path.display(), u16::MAX))
+            }
+            password => Ok(Secret::from(password.to_owned())),
+        }
     });
     Ok(Some((user.clone(), password.transpose()?)))
 }

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::io;
 use std::num::NonZeroU16;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -33,6 +34,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Pause after another client has taken a session over: otherwise two bridges with one Client Identifier would disconnect
 /// each other all the time.
 const TAKEN_OVER_PAUSE: Duration = Duration::from_secs(30);
+/// Time in which both brokers are to answer the subscriptions.
+const SUBSCRIBE_TIME: Duration = Duration::from_secs(10);
 /// Time for the last packets to one broker.
 const FINISH_TIME: Duration = Duration::from_secs(1);
 
@@ -51,7 +54,7 @@ impl Bridge {
         let status = Arc::<Status>::default();
         let (stop, stopped) = watch::channel(false);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let running = Running {
+        let mut running = Running {
             settings: Arc::new(settings),
             renew: Box::new(renew),
             status: Arc::clone(&status),
@@ -59,7 +62,11 @@ impl Bridge {
         };
         let name = format!("bridge-{}", running.settings.name.as_str());
         let main = move || {
-            runtime.block_on(running.run(stopped));
+            while catch_unwind(AssertUnwindSafe(|| runtime.block_on(running.run(stopped.clone())))).is_err() {
+                running.recover();
+                let mut stopped = stopped.clone();
+                let _ = runtime.block_on(timeout(LONGEST_PAUSE, stopped.wait_for(|is_stopped| *is_stopped)));
+            }
             runtime.shutdown_background(); // The look-up of a name may take long.
         };
         let thread = std::thread::Builder::new().name(name).spawn(main)?;
@@ -81,7 +88,6 @@ impl Bridge {
         self.stop();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            // A panic was printed by the thread.
             let _ = thread.join();
         }
     }
@@ -102,7 +108,7 @@ struct Connected {
 }
 
 impl Running {
-    async fn run(mut self, mut stopped: watch::Receiver<bool>) {
+    async fn run(&mut self, mut stopped: watch::Receiver<bool>) {
         let mut backoff = Backoff::new(PAUSES).expect("it has pauses");
         // An error says that the bridge was dropped.
         let mut stopped = std::pin::pin!(async move { drop(stopped.wait_for(|is_stopped| *is_stopped).await) });
@@ -153,6 +159,16 @@ impl Running {
                 }
             }
         }
+    }
+
+    /// Tells of a fault in the bridge, which has ended its connections.
+    fn recover(&self) {
+        tracing::error!(bridge = self.name(), "a fault in the bridge, which begins again");
+        Side::BOTH.iter().for_each(|&side| {
+            self.status.set_connected(side, false);
+            self.status.set_in_flight(side, 0);
+        });
+        self.status.set_error(Some("a fault in the bridge, which begins again".to_owned()));
     }
 
     fn name(&self) -> &str {
@@ -213,6 +229,8 @@ impl Running {
         // Packets that came with CONNACK.
         let mut received = [true, true];
         let mut is_told = false;
+        let mut late = std::pin::pin!(sleep(SUBSCRIBE_TIME));
+        let mut is_late = false;
         loop {
             for (side, link, at) in [
                 (Side::Local, &mut *local, &at_local as &dyn Fn(FailureKind) -> Failure),
@@ -244,6 +262,11 @@ impl Running {
                 }
                 done = local.writer.write(to_local), if writes[0] => (done, &at_local),
                 done = remote.writer.write(to_remote), if writes[1] => (done, &at_remote),
+                () = &mut late, if !is_told && !is_late => {
+                    is_late = true;
+                    self.tell_late(relay);
+                    continue;
+                }
                 seconds = tick(local_pings) => (relay.ping(Side::Local, seconds), &at_local),
                 seconds = tick(remote_pings) => (relay.ping(Side::Remote, seconds), &at_remote),
             };
@@ -260,6 +283,16 @@ impl Running {
             // Messages that waited may be read again.
             Side::BOTH.iter().for_each(|&side| received[side as usize] |= !is_read[side as usize]);
         }
+    }
+
+    /// Tells that a broker has not answered its subscriptions. Messages pass already.
+    fn tell_late(&self, relay: &Relay) {
+        let sides = Side::BOTH.into_iter().filter(|&side| !relay.is_subscribed_at(side));
+        let sides: Vec<_> = sides.map(Side::name).collect();
+        let seconds = SUBSCRIBE_TIME.as_secs();
+        let error = format!("{} broker: no answer to the subscriptions within {seconds} s", sides.join(" and "));
+        tracing::warn!(bridge = self.name(), error, "bridge not subscribed");
+        self.status.set_error(Some(error));
     }
 
     /// Tells that both brokers have accepted the connections, and answered the subscriptions.

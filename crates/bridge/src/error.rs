@@ -31,6 +31,8 @@ pub(crate) enum FailureKind {
     Unexpected(PacketType),
     #[error("it broke a rule: more than {0} unacknowledged messages, the bridge's Receive Maximum")]
     TooMany(u16),
+    #[error("it does not read its acknowledgements")]
+    Unread,
     #[error("it ended the connection: {reason}{}", in_brackets(.detail))]
     Disconnected { reason: ReasonCode, detail: Option<String> },
 }

@@ -107,11 +107,12 @@ impl Flow {
         self.open.entry(id).or_insert(released);
     }
 
-    /// Records the answer to a PUBLISH, and returns its message.
+    /// Records the answer to a PUBLISH, and returns its message. Only the first answer has the topic.
     pub(crate) fn answered(&mut self, id: PacketId) -> Option<Open> {
         let open = self.open.get_mut(&id)?;
+        let answered = open.clone();
         open.topic = None;
-        Some(open.clone())
+        Some(answered)
     }
 
     /// Ends a message.

@@ -22,6 +22,10 @@ pub(crate) const PASSED: &str = "tenbin-bridge";
 
 /// Unwritten bytes from which QoS 0 messages are dropped.
 const SLOW_BYTES: usize = 1 << 20;
+/// Unwritten acknowledgements to a side, in bytes, that no broker needs which keeps to Receive Maximum and reads.
+const ACK_BYTES_MAX: usize = 1 << 20;
+/// User Properties of a message from which no further one is added: brokers refuse more, this one by default by DISCONNECT.
+const USER_PROPERTIES_MAX: usize = 1000;
 
 /// Both sides of a bridge while it has both connections.
 pub(crate) struct Relay {
@@ -31,6 +35,8 @@ pub(crate) struct Relay {
     pub(crate) halves: [Half; 2],
     /// From an earlier connection. Until an answer it is under way alone, so that no other message is blamed.
     suspect: Option<Suspect>,
+    /// The bridge's state is to be told once the suspect is answered: it could be the reason of a loss, too.
+    owes_state: bool,
     /// Refused subscriptions, for the status.
     refusals: Vec<String>,
 }
@@ -40,6 +46,8 @@ pub(crate) struct Half {
     pub(crate) agreed: Agreed,
     /// Packets to this side.
     pub(crate) out: WriteBuffer,
+    /// Bytes of acknowledgements in `out`, at most.
+    ack_bytes: usize,
     /// Messages of this side.
     flow: Flow,
     /// Subscriptions that this side has not answered.
@@ -83,7 +91,8 @@ impl Agreed {
 
 impl Half {
     fn new(agreed: Agreed) -> Self {
-        Self { agreed, out: WriteBuffer::new(), flow: Flow::default(), requests: HashMap::new(), awaits_ping: false }
+        let (out, flow, requests) = (WriteBuffer::new(), Flow::default(), HashMap::new());
+        Self { agreed, out, ack_bytes: 0, flow, requests, awaits_ping: false }
     }
 
     fn write(&mut self, packet: &Packet) {
@@ -91,7 +100,9 @@ impl Half {
     }
 
     fn acknowledge(&mut self, kind: PacketType, id: PacketId, reason: ReasonCode) {
+        let before = self.out.len();
         Ack::new(id, reason).encode(kind, self.agreed.version, &mut self.out);
+        self.ack_bytes = self.ack_bytes.min(before) + self.out.len() - before;
     }
 
     /// Whether the broker reads too slowly for QoS 0 messages.
@@ -142,7 +153,8 @@ impl Relay {
         agreed: [Agreed; 2],
         suspect: Option<Suspect>,
     ) -> Self {
-        let mut relay = Self { settings, status, halves: agreed.map(Half::new), suspect, refusals: Vec::new() };
+        let halves = agreed.map(Half::new);
+        let mut relay = Self { settings, status, halves, suspect, owes_state: false, refusals: Vec::new() };
         for side in Side::BOTH {
             let maximum_qos = relay.half(side.other()).agreed.maximum_qos;
             relay.halves[side as usize].subscribe(side, &relay.settings.rules, maximum_qos);
@@ -156,7 +168,12 @@ impl Relay {
 
     /// Whether both brokers have answered all subscriptions.
     pub(crate) fn is_subscribed(&self) -> bool {
-        self.halves.iter().all(|half| half.requests.is_empty())
+        Side::BOTH.into_iter().all(|side| self.is_subscribed_at(side))
+    }
+
+    /// Whether this broker has answered all subscriptions.
+    pub(crate) fn is_subscribed_at(&self, side: Side) -> bool {
+        self.halves[side as usize].requests.is_empty()
     }
 
     /// Subscriptions that the brokers have refused; `None` if there are none.
@@ -192,7 +209,7 @@ impl Relay {
         for side in Side::BOTH {
             self.status.set_in_flight(side, self.halves[side as usize].flow.len());
         }
-        Ok(())
+        if self.halves.iter().any(|half| half.ack_bytes > ACK_BYTES_MAX) { Err(FailureKind::Unread) } else { Ok(()) }
     }
 
     /// Records that bytes of this side have come. PINGRESP may be long behind other packets.
@@ -214,13 +231,35 @@ impl Relay {
         Ok(())
     }
 
-    /// Publishes the bridge's state at the remote broker.
+    /// Publishes the bridge's state at the remote broker, if it takes packets of that size.
     pub(crate) fn tell_state(&mut self, is_connected: bool) {
         let Some(topic) = self.settings.state_topic.clone() else { return };
+        self.owes_state = is_connected && self.is_careful(Side::Local);
+        if self.owes_state {
+            return;
+        }
         let remote = self.half(Side::Remote);
         let retain = remote.agreed.retain_available;
         let payload: &'static [u8] = if is_connected { b"1" } else { b"0" };
-        remote.write(&Packet::Publish(Publish { retain, ..Publish::new(topic, payload.into()) }));
+        let state = Publish { retain, ..Publish::new(topic, payload.into()) };
+        if remote.takes(&state) {
+            remote.write(&Packet::Publish(state));
+        } else {
+            self.drop_message(Side::Local, &state, QoS::AtMostOnce, Dropped::TooLarge);
+        }
+    }
+
+    /// Whether messages of this side go one by one, as one of them may be the reason of a loss.
+    fn is_careful(&self, from: Side) -> bool {
+        self.suspect.as_ref().is_some_and(|suspect| suspect.is_from(from))
+    }
+
+    /// Forgets the suspect of this side: it is answered, or dropped.
+    fn clear_suspect(&mut self, from: Side) {
+        self.suspect.take_if(|suspect| suspect.is_from(from));
+        if self.owes_state && !self.is_careful(Side::Local) {
+            self.tell_state(true);
+        }
     }
 
     /// The message that may be the reason of the loss, with the losses from before.
@@ -248,11 +287,11 @@ impl Relay {
             return Ok(());
         }
         if self.suspect.as_ref().is_some_and(|suspect| suspect.is_hopeless(from, &publish)) {
-            self.suspect = None;
             let (bridge, by) = (self.settings.name.as_str(), from.other().name());
             let topic = publish.topic.text().as_str();
             tracing::error!(bridge, by, topic, "a broker refuses this message by DISCONNECT, so the bridge drops it");
             self.drop_message(from, &publish, source_qos, Dropped::Refused);
+            self.clear_suspect(from);
         } else if source_qos.is_acknowledged() {
             let receive_maximum = self.settings.receive_maximum.get();
             let source = self.half(from);
@@ -261,7 +300,7 @@ impl Relay {
                 return Err(FailureKind::TooMany(receive_maximum));
             }
             self.send_waiting(from, now);
-        } else if self.half(from.other()).is_slow() {
+        } else if self.is_careful(from) || self.half(from.other()).is_slow() {
             self.drop_message(from, &publish, source_qos, Dropped::Slow);
         } else {
             self.half(from.other()).write(&Packet::Publish(publish));
@@ -286,7 +325,11 @@ impl Relay {
         publish.retain &= destination.agreed.retain_available;
         if destination.agreed.version.is_v5() {
             let hop = UserProperty::new(Text::from_static(PASSED), name.clone());
-            publish.properties.get_or_insert_default().user_properties.push(hop);
+            let properties = &mut publish.properties.get_or_insert_default().user_properties;
+            if properties.len() >= USER_PROPERTIES_MAX {
+                return Err(Dropped::TooLarge);
+            }
+            properties.push(hop);
         }
         if destination.takes(publish) { Ok(()) } else { Err(Dropped::TooLarge) }
     }
@@ -300,7 +343,7 @@ impl Relay {
                 from = from.name(),
                 topic = publish.topic.text().as_str(),
                 reason = reason.name(),
-                "the bridge drops a message; further ones are only counted"
+                "the bridge drops a message; further ones of the next minute are only counted"
             );
         }
         if let Some(id) = publish.packet_id {
@@ -310,7 +353,7 @@ impl Relay {
 
     /// Sends the messages for which the destination has quota, or room.
     pub(crate) fn send_waiting(&mut self, from: Side, now: Instant) {
-        let is_careful = self.suspect.as_ref().is_some_and(|suspect| suspect.is_from(from));
+        let is_careful = self.is_careful(from);
         let [source, destination] = self.both(from);
         let quota = if is_careful { 1 } else { destination.agreed.receive_maximum };
         let mut sent = 0;
@@ -328,8 +371,8 @@ impl Relay {
                 // Not 0, which some brokers take for no expiry.
                 *expiry = expiry.saturating_sub(now.saturating_duration_since(since).as_secs() as u32).max(1);
             }
-            sent += 1;
             if !publish.qos.is_acknowledged() {
+                sent += 1;
                 (publish.packet_id, publish.dup) = (None, false);
                 destination.write(&Packet::Publish(publish));
                 source.acknowledge(first_answer(source_qos), id, ReasonCode::Success);
@@ -363,11 +406,16 @@ impl Relay {
         if open.is_repeated && reason == ReasonCode::PacketIdentifierInUse {
             reason = ReasonCode::Success; // The identifier is in use by this message.
         }
-        if reason.is_error() && self.status.count_dropped(Dropped::Refused) {
+        if !reason.is_error() {
+            // PUBREC may come twice.
+            open.topic.iter().for_each(|_| self.status.count_message(from));
+        } else if self.status.count_dropped(Dropped::Refused) {
             let (bridge, by) = (self.settings.name.as_str(), by.name());
-            tracing::warn!(bridge, by, %reason, "a broker refuses a message of the bridge; further ones are only counted");
+            let topic = open.topic.as_ref().map(|topic| topic.text().as_str());
+            let event = "a broker refuses a message of the bridge; further ones of the next minute are only counted";
+            tracing::warn!(bridge, by, topic, %reason, "{event}");
         }
-        self.suspect.take_if(|suspect| suspect.is_from(from));
+        self.clear_suspect(from);
         let source = self.half(from);
         let is_ended = kind == PacketType::PubAck || reason.is_error();
         if is_ended {

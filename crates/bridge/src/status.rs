@@ -1,5 +1,6 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// One of the two brokers of a bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -19,7 +20,7 @@ pub enum Dropped {
     Unmatched,
     /// It is larger than the other broker's Maximum Packet Size, or its new topic is too long.
     TooLarge,
-    /// A QoS 0 message, for which the other broker read too slowly.
+    /// A QoS 0 message, for which the other broker read too slowly, or that came while another message went alone.
     Slow,
     /// The other broker has refused it.
     Refused,
@@ -32,8 +33,13 @@ pub struct Status {
     messages: [AtomicU64; 2],
     in_flight: [AtomicU64; 2],
     dropped: [AtomicU64; Dropped::ALL.len()],
+    /// When the log last told of each reason.
+    told: Mutex<[Option<Instant>; Dropped::ALL.len()]>,
     error: Mutex<Option<String>>,
 }
+
+/// Least time between two lines of the log about one reason.
+const TOLD_EVERY: Duration = Duration::from_secs(60);
 
 impl Side {
     /// Both sides.
@@ -107,9 +113,15 @@ impl Status {
         self.messages[from as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a dropped message. True for the first one of the reason.
+    /// Counts a dropped message. True if the log is to tell it: once a minute for each reason.
     pub(crate) fn count_dropped(&self, reason: Dropped) -> bool {
-        self.dropped[reason as usize].fetch_add(1, Ordering::Relaxed) == 0
+        self.dropped[reason as usize].fetch_add(1, Ordering::Relaxed);
+        let told = &mut self.told.lock().unwrap_or_else(PoisonError::into_inner)[reason as usize];
+        let is_due = told.is_none_or(|at| at.elapsed() >= TOLD_EVERY);
+        if is_due {
+            *told = Some(Instant::now());
+        }
+        is_due
     }
 
     pub(crate) fn set_in_flight(&self, from: Side, messages: usize) {
