@@ -3,7 +3,7 @@
 use tenbin_codec::{Connect, ProtocolVersion, QoS, ReasonCode};
 
 use crate::bridge_process::{BridgeProcess, table, topics, wait_for_subscription};
-use crate::support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, text};
+use crate::support::{BrokerProcess, ConfigFile, PATIENCE, RawClient, lasting, text};
 
 #[test]
 fn wrong_configuration_is_named_with_file_and_line() {
@@ -39,6 +39,65 @@ fn broker_refuses_a_wrong_bridge_of_its_own() {
         let said = said.join("\n");
         assert!(!status.success() && said.contains(config.path()) && said.contains(word), "{keys}: {said}");
     }
+}
+
+#[test]
+fn password_that_connect_cannot_have_is_refused() {
+    for (text, words) in [(String::new(), "the first line is empty"), ("x".repeat(65_536), "more than 65535 bytes")] {
+        let password = ConfigFile::new(&text);
+        let keys = format!("user = \"u\"\npassword_file = {:?}", password.path());
+        let config = ConfigFile::new(&(table("b", ([127, 0, 0, 1], 1).into(), &keys) + &topics("in", "#")));
+        let (status, said) = BrokerProcess::fail_to_start(&["--listen", "127.0.0.1:0", "--config", config.path()]);
+        let said = said.join("\n");
+        assert!(!status.success() && said.contains(password.path()) && said.contains(words), "{said}");
+    }
+}
+
+/// A configuration without the table, for a moment, gives the session to nobody else.
+#[test]
+fn session_of_a_bridge_stays_its_own_without_its_table() {
+    let remote = BrokerProcess::start(&["--ephemeral"]);
+    let listeners = "[[listeners]]\nname = \"open\"\naddress = \"127.0.0.1:0\"\nanonymous = true\n".to_owned();
+    let with = listeners.clone() + &table("b", remote.address(), "") + &topics("out", "#");
+    let config = ConfigFile::new(&listeners);
+    let broker = BrokerProcess::start_listening(&["--ephemeral", "--config", config.path()], 1);
+    // A session of somebody else, from before the bridge, ends.
+    let (mut eve, _) = RawClient::connect(broker.address(), lasting(ProtocolVersion::V5, "local.b"));
+    eve.subscribe("#", QoS::AtLeastOnce);
+    let set = |text: &str, reloads| {
+        std::fs::write(config.path(), text).expect("our own file");
+        broker.signal("HUP");
+        assert_eq!(broker.log().count("reloaded", reloads, PATIENCE), reloads);
+    };
+    set(&with, 1);
+    wait_for_subscription(&broker, "a");
+    set(&listeners, 2);
+    broker.log().wait_for(&["bridge ends", "bridge=\"b\""], PATIENCE);
+    broker.v5("publisher").publish("a", "waits", QoS::AtLeastOnce);
+    let (_, connack) = RawClient::try_connect(broker.address(), lasting(ProtocolVersion::V5, "local.b"));
+    assert_eq!((connack.reason, connack.session_present), (ReasonCode::NotAuthorized, false));
+    let mut receiver = remote.v5("receiver");
+    receiver.subscribe("#", QoS::AtLeastOnce);
+    set(&with, 3);
+    assert_eq!(receiver.receive_message().payload[..], *b"waits");
+}
+
+/// The bridge has no address, so that limits and bans of addresses are not about it.
+#[test]
+fn failed_logins_of_this_machine_do_not_stop_the_bridge() {
+    let remote = BrokerProcess::start(&["--ephemeral"]);
+    let limits = "[connections]\nfailures_per_minute_per_address = 1\n[[listeners]]\naddress = \"127.0.0.1:0\"\nuser = \"anna\"\n";
+    let ban = "[[ban]]\nnetwork = \"127.0.0.0/8\"\n";
+    let config = ConfigFile::new(&(limits.to_owned() + ban));
+    let broker = BrokerProcess::start_listening(&["--ephemeral", "--config", config.path()], 1);
+    for _ in 0..3 {
+        let (_, connack) = RawClient::try_connect(broker.address(), Connect::new(ProtocolVersion::V5, text("eve")));
+        assert!(connack.reason.is_error());
+    }
+    let bridge = table("b", remote.address(), "") + &topics("out", "#");
+    std::fs::write(config.path(), limits.to_owned() + ban + &bridge).expect("our own file");
+    broker.signal("HUP");
+    broker.log().wait_for(&["bridge connected"], PATIENCE);
 }
 
 /// By its Client Identifier, a stranger would get the bridge's session, and the messages that wait in it.

@@ -6,6 +6,7 @@ use super::chain::Chain;
 use super::{
     Action, Authenticator, Authorizer, Configured, Identity, KnownRealm, Principal, Settings, Standing, Suspect, Terms,
 };
+use crate::config::Bridge;
 
 /// The authenticator and the authorizer of a broker, with an epoch that counts rule changes.
 pub(crate) struct Access {
@@ -105,8 +106,11 @@ impl Access {
     ///
     /// With the configured ACL, two anonymous clients are one user only if it treats their listeners alike. Otherwise a
     /// client of a less trusted listener could disconnect a more trusted one or take its session.
+    ///
+    /// A session of the broker's own bridge belongs to it alone, also while the bridge is not configured.
     pub(crate) fn is_same_user(&self, owner: &Principal, socket: &Principal) -> bool {
-        owner.identity.is_same_user(&socket.identity)
+        Bridge::is_listener(&owner.listener) == Bridge::is_listener(&socket.listener)
+            && owner.identity.is_same_user(&socket.identity)
             && (owner.identity.user.is_some() || !self.is_acl || self.configured.is_alike_for(owner, socket))
     }
 
@@ -129,8 +133,12 @@ impl Access {
     /// Whether `socket` takes over the Client Identifier of `owner`, whose session ends.
     ///
     /// An authenticated user displaces an anonymous client, which has proved nothing. Exception: a client of a listener
-    /// without ACL is never displaced through a listener with ACL.
+    /// without ACL is never displaced through a listener with ACL. The broker's own bridge displaces all others, and nobody
+    /// displaces it.
     pub(crate) fn goes_before(&self, socket: &Principal, owner: &Principal) -> bool {
+        if Bridge::is_listener(&socket.listener) || Bridge::is_listener(&owner.listener) {
+            return !Bridge::is_listener(&owner.listener);
+        }
         socket.identity.user.is_some()
             && owner.identity.user.is_none()
             && !(self.is_acl && self.configured.is_more_trusted(owner, socket))

@@ -57,7 +57,7 @@ impl Configured {
 
     /// Whether the Client Identifier is for a bridge of the broker, which connects through its own listener.
     pub(super) fn is_reserved(&self, client_id: &str, listener: &str) -> bool {
-        listener != Bridge::LISTENER && self.settings.load().of_bridges.contains(client_id)
+        !Bridge::is_listener(listener) && self.settings.load().of_bridges.contains(client_id)
     }
 
     /// The bans of the configuration.

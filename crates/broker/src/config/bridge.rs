@@ -116,6 +116,11 @@ impl Bridge {
     /// Name of the listener whose clients are the broker's bridges. It has no address and no ACL.
     pub(crate) const LISTENER: &'static str = "$bridge";
 
+    /// Whether the listener's clients are the broker's bridges.
+    pub(crate) fn is_listener(name: &str) -> bool {
+        name == Self::LISTENER
+    }
+
     /// Client Identifier at the remote broker.
     pub fn client_id(&self) -> &Text {
         self.client_id.as_ref().unwrap_or(&self.name)

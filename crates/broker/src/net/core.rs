@@ -20,6 +20,7 @@ use super::references::References;
 use super::stream::Stream;
 use super::tcp_state::Ends;
 use crate::auth::{Principal, Suspect};
+use crate::config::Bridge;
 use crate::hooks::HookSet;
 use crate::lifecycle::BrokerState;
 use crate::memory::ConnectedClient;
@@ -223,7 +224,9 @@ impl OpenConnection {
         let origin = self.passage.as_ref().map(|passage| &passage.origin);
         let address = origin.map_or(self.peer, |origin| origin.peer).address();
         let certificate = origin.and_then(|origin| origin.certificate.as_ref()).map(|found| found.fingerprint);
-        Suspect { address: Some(address), certificate, ..Suspect::from(principal) }
+        // A bridge of the broker has no address.
+        let address = (!Bridge::is_listener(&principal.listener)).then_some(address);
+        Suspect { address, certificate, ..Suspect::from(principal) }
     }
 
     /// Identity of the connection of `stream` in the kernel. A proxy's is its own, not the client's. None for a relayed

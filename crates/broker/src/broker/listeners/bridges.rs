@@ -37,7 +37,13 @@ impl Listeners {
     pub(in crate::broker) fn run_bridges(&mut self, config: &Config, shared: &Arc<BrokerState>) {
         let is_left_out = |running: &mut RunningBridge| !config.own_bridges().any(|bridge| *bridge == running.settings);
         let left_out: Vec<_> = self.bridges.extract_if(.., is_left_out).collect();
-        left_out.iter().for_each(|running| running.open.stop());
+        for RunningBridge { settings, open } in &left_out {
+            tracing::info!(
+                bridge = settings.name.as_str(),
+                "bridge ends: the configuration has no such table any more"
+            );
+            open.stop();
+        }
         left_out.iter().for_each(|running| running.open.finish());
         for bridge in config.own_bridges() {
             if self.runs(bridge) {

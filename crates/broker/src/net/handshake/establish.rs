@@ -9,6 +9,7 @@ use tenbin_session::{Connection, Role, SessionExpiry};
 
 use super::{Accepted, connack, session};
 use crate::auth::{Action, AuthRequest, Principal, Suspect};
+use crate::config::Bridge;
 use crate::hooks::{Connecting, Events, Granted, Verdict};
 use crate::lifecycle::{self, Admission, Beginning, BrokerState, Operations, Routing, Sessions, enforcement};
 use crate::memory::{Account, Charge, Kind, OverLimit};
@@ -163,14 +164,15 @@ impl PendingClient {
     /// Rejects a client that the broker does not serve; else returns its Client Identifier, and the assigned one if the
     /// client sent none.
     fn admit(&self, shared: &BrokerState) -> Result<(Text, Option<Text>), Refusal> {
-        // The address of a datagram may be forged, and its gateway has its rates.
-        let is_datagram = self.origin.transport == TransportProtocol::MqttSn;
+        // The address of a datagram may be forged, and its gateway has its rates. A bridge of the broker has no address.
+        let is_bridge = Bridge::is_listener(&self.listener);
+        let has_no_rate = is_bridge || self.origin.transport == TransportProtocol::MqttSn;
         let address = self.origin.peer.address();
-        if !is_datagram && let Err(bound) = shared.admission.addresses.may_connect(address, Instant::now()) {
+        if !has_no_rate && let Err(bound) = shared.admission.addresses.may_connect(address, Instant::now()) {
             shared.operations.metrics.connects_rate_limited.add(1);
             return Err(Refusal::over(bound, ReasonCode::ConnectionRateExceeded));
         }
-        if !shared.admission.addresses.may_log_in(address, Instant::now()) {
+        if !is_bridge && !shared.admission.addresses.may_log_in(address, Instant::now()) {
             let refusal = login_refusal(ReasonCode::ConnectionRateExceeded, "too many failed logins of the address");
             return Err(Refusal { bound: Some(Bound::FailuresOfAddress), ..refusal });
         }
@@ -203,7 +205,7 @@ impl PendingClient {
     fn check_bans(&self, admission: &Admission, client_id: &Text, user: Option<&Text>) -> Result<(), Refusal> {
         let user = user.map(Text::as_str);
         let certificate = self.origin.certificate.as_ref().map(|certificate| certificate.fingerprint);
-        let address = Some(self.origin.peer.address());
+        let address = (!Bridge::is_listener(&self.listener)).then(|| self.origin.peer.address());
         let suspect = Suspect { client_id: client_id.as_str(), user, address, certificate };
         if admission.access.is_banned(&suspect) {
             return Err(login_refusal(ReasonCode::Banned, "banned"));
