@@ -43,7 +43,7 @@ fn broker_refuses_a_wrong_bridge_of_its_own() {
 
 #[test]
 fn password_that_connect_cannot_have_is_refused() {
-    for (text, words) in [(String::new(), "the first line is empty"), ("x".repeat(65_536), "more than 65535 bytes")] {
+    for (text, words) in [("\n".to_owned(), "the first line is empty"), ("x".repeat(65_536), "more than 65535 bytes")] {
         let password = ConfigFile::new(&text);
         let keys = format!("user = \"u\"\npassword_file = {:?}", password.path());
         let config = ConfigFile::new(&(table("b", ([127, 0, 0, 1], 1).into(), &keys) + &topics("in", "#")));

@@ -122,7 +122,8 @@ impl Access {
         if listeners.contains(&before.listener) {
             return before;
         }
-        let elsewhere = listeners.iter().map(|listener| Principal { listener: Arc::clone(listener), ..before.clone() });
+        let others = listeners.iter().filter(|listener| !Bridge::is_listener(listener));
+        let elsewhere = others.map(|listener| Principal { listener: Arc::clone(listener), ..before.clone() });
         let mut candidates = elsewhere.filter(|principal| self.standing(principal) != Standing::Revoked);
         match candidates.next() {
             Some(first) if candidates.all(|other| self.is_same_user(&first, &other)) => first,
