@@ -79,7 +79,8 @@ fn session_of_a_bridge_stays_its_own_without_its_table() {
     let mut receiver = remote.v5("receiver");
     receiver.subscribe("#", QoS::AtLeastOnce);
     set(&with, 3);
-    assert_eq!(receiver.receive_message().payload[..], *b"waits");
+    // Messages of the wait for the subscription may come before.
+    while receiver.receive_message().payload != "waits" {}
 }
 
 /// The bridge has no address, so that limits and bans of addresses are not about it.
@@ -120,6 +121,6 @@ fn stranger_with_the_client_id_of_a_bridge_is_refused() {
     let mut receiver = remote.v5("receiver");
     receiver.subscribe("#", QoS::AtLeastOnce);
     broker.v5("publisher").publish("a", "passes", QoS::AtLeastOnce);
-    let message = receiver.receive_message();
-    assert_eq!(message.payload[..], *b"passes");
+    // Messages of the wait for the subscription may come before.
+    while receiver.receive_message().payload != "passes" {}
 }
