@@ -114,7 +114,7 @@ fn sessions_and_subscriptions_of_an_address_share_its_memory() {
     };
     let (mut first, mut second) = (broker.v5("first"), broker.v5("second"));
     let fit = (0..20).take_while(|&number| granted(&mut first, number)).count();
-    assert_eq!(fit, 7, "20 KB each, within nine sixteenths of 37,400 bytes and 68 KiB for each client");
+    assert_eq!(fit, 9, "17 KB each, within nine sixteenths of 37,400 bytes and 68 KiB for each client");
     assert!(!granted(&mut second, 20), "beyond them");
     wait_for(&broker, "memory/subscriptions/refused", |refused| refused == 2);
     broker.log().wait_for(&["memory limit reached", "limit=\"limits.loopback_address_bytes_maximum\""], PATIENCE);
@@ -141,11 +141,11 @@ fn bound_of_an_address_grows_with_its_connected_clients() {
     let until = Instant::now() + PATIENCE;
     let granted = || {
         let filter = |number| subscription(&format!("{number}{}/+", "/a".repeat(100)), QoS::AtMostOnce);
-        let reasons = broker.v5("greedy").subscribe_to(None, (0..600).map(filter).collect());
+        let reasons = broker.v5("greedy").subscribe_to(None, (0..800).map(filter).collect());
         reasons.iter().filter(|reason| !reason.is_error()).count()
     };
-    let alone = std::iter::repeat_with(granted).find(|&granted| granted < 500 || Instant::now() > until);
-    assert!(alone.is_some_and(|granted| (400..500).contains(&granted)), "{alone:?} of 20 KB within 9 MiB");
+    let alone = std::iter::repeat_with(granted).find(|&granted| granted < 600 || Instant::now() > until);
+    assert!(alone.is_some_and(|granted| (500..600).contains(&granted)), "{alone:?} of 17 KB within 9 MiB");
 }
 
 /// A fleet of battery devices is mostly offline.
@@ -170,9 +170,9 @@ fn absent_lasting_clients_leave_the_bound_of_their_address() {
     device(&broker, 1, 40..45);
     // A client alone gets no more than without the fleet.
     let filter = |number| subscription(&format!("{number}{}/+", "/a".repeat(100)), QoS::AtMostOnce);
-    let reasons = broker.v5("greedy").subscribe_to(None, (0..600).map(filter).collect());
+    let reasons = broker.v5("greedy").subscribe_to(None, (0..800).map(filter).collect());
     let granted = reasons.iter().filter(|reason| !reason.is_error()).count();
-    assert!(granted < 600, "{granted}");
+    assert!(granted < 710, "{granted}");
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn stored_state_is_charged_again_after_a_restart() {
     for _ in 0..1100 {
         publisher.publish("t", "", QoS::AtLeastOnce);
     }
-    let least = [10 * 2048, 10 * 512, 10 * 8192];
+    let least = [10 * 2048, 10 * 288, 10 * 8192];
     begun(&broker, &least);
     drop(broker);
     let broker = data.start_with(&["--config", config.path()]);

@@ -109,9 +109,9 @@ fn wildcard_patterns_beyond_the_bound_are_refused() {
 
 #[test]
 fn bytes_of_the_subscriptions_of_one_client() {
-    // Three filters of ten levels with a wildcard, or fourteen without.
+    // Four filters of ten levels with a wildcard, or twenty-four without.
     let broker = broker_with("[sessions]\nsubscription_bytes_maximum = 8000");
-    for (last, fit) in [("x", 14), ("+", 3)] {
+    for (last, fit) in [("x", 24), ("+", 4)] {
         let mut client = broker.v5("client");
         let filter = |number: usize| format!("{number}/1/2/3/4/5/6/7/8/{last}");
         let subscribe = |client: &mut RawClient, number| {
