@@ -98,6 +98,19 @@ impl Receiver {
             }
         }
     }
+
+    /// Like [`Receiver::run`], but looks once: no other event wakes the task.
+    fn run_alone(&mut self, quota: usize, mut is_done: impl FnMut(&Self) -> bool) {
+        loop {
+            let has_more = self.look(quota, ROOM);
+            if is_done(self) {
+                return;
+            }
+            if !has_more {
+                self.alarm.wait();
+            }
+        }
+    }
 }
 
 /// More than all messages of a model need.
@@ -244,5 +257,165 @@ fn publisher_that_sees_a_connection_knows_its_packet_size() {
             assert!(!outbox.takes(101));
         }
         connection.join().unwrap();
+    });
+}
+
+/// As above, but the publisher runs last at first. If a thread loads a word before it writes it, loom 0.7 does not try the
+/// write before earlier loads of other threads (its issue 392).
+#[test]
+fn connection_seen_by_a_publisher_has_its_packet_size() {
+    model(|| {
+        let outbox = Arc::new(outbox(9, WhenFull::DropOldest));
+        let publisher = spawn(&outbox, |outbox| {
+            assert!(outbox.wire().is_none() || !outbox.takes(101));
+            assert!(outbox.connection() == 1 || !outbox.takes(101));
+        });
+        outbox.attach(100, Some(ProtocolVersion::V5));
+        publisher.join().unwrap();
+    });
+}
+
+#[test]
+fn watch_that_begins_while_a_message_comes_stays() {
+    model(|| {
+        let receiver = Receiver::at_rest(outbox(9, WhenFull::DropOldest), 9);
+        let watch = spawn(&receiver.outbox, Outbox::begin_watch);
+        assert!(push(&receiver.outbox, [delivery(QoS::AtMostOnce, 7)]).is_empty());
+        assert!(watch.join().unwrap());
+        assert!(!receiver.outbox.begin_watch(), "it is in the monitor's list exactly once");
+        assert!(!receiver.outbox.is_at_rest());
+    });
+}
+
+#[test]
+fn push_wakes_receiver_that_looked_only_once() {
+    model(|| {
+        let mut receiver = Receiver::at_rest(outbox(9, WhenFull::DropOldest), 9);
+        let publishers = [QoS::AtMostOnce, QoS::AtLeastOnce]
+            .map(|qos| spawn(&receiver.outbox, move |outbox| push(outbox, [delivery(qos, 0)]).len()));
+        receiver.run_alone(9, |receiver| receiver.got.len() == 2);
+        publishers.into_iter().for_each(|publisher| assert_eq!(publisher.join().unwrap(), 0));
+    });
+}
+
+#[test]
+fn publisher_knows_of_quota_freed_at_the_only_look() {
+    model(|| {
+        let mut receiver = Receiver::at_rest(outbox(9, WhenFull::DropOldest), 0);
+        let publisher = spawn(&receiver.outbox, |outbox| push(outbox, [delivery(QoS::AtLeastOnce, 7)]).len());
+        // An acknowledgement has arrived.
+        receiver.run_alone(1, |receiver| receiver.got == [7]);
+        publisher.join().unwrap();
+    });
+}
+
+#[test]
+fn member_without_quota_is_woken_for_a_shared_message() {
+    model(|| {
+        let mut receiver = Receiver::at_rest(outbox(9, WhenFull::DropOldest), 0);
+        receiver.outbox.join_group(GROUP, Arc::default());
+        // A first one was blocked, and went to another member.
+        assert!(push(&receiver.outbox, [shared(QoS::AtLeastOnce, 0)]).is_empty());
+        receiver.alarm.wait();
+        assert!(!receiver.look(0, ROOM));
+        assert_eq!(receiver.outbox.withdraw_newest(GROUP, 1).len(), 1);
+        let publisher = spawn(&receiver.outbox, |outbox| push(outbox, [shared(QoS::AtLeastOnce, 1)]).len());
+        // Once it knows of blocked messages, it offers them to others from time to time.
+        receiver.run_alone(0, |receiver| receiver.outbox.keeps_back());
+        publisher.join().unwrap();
+    });
+}
+
+#[test]
+fn verdict_on_an_earlier_connection_does_not_hold() {
+    model(|| {
+        let outbox = Arc::new(outbox(9, WhenFull::DropOldest));
+        let monitor = spawn(&outbox, |outbox| outbox.set_pace(1, Pace::Watch, 0));
+        outbox.attach(u32::MAX, None);
+        monitor.join().unwrap();
+        assert_eq!(outbox.load.availability(), Availability::Ready);
+    });
+}
+
+#[test]
+fn watch_that_begins_as_a_client_reconnects_stays() {
+    model(|| {
+        let outbox = Arc::new(outbox(9, WhenFull::DropOldest));
+        let connection = spawn(&outbox, |outbox| outbox.attach(u32::MAX, Some(ProtocolVersion::V5)));
+        assert!(outbox.begin_watch());
+        connection.join().unwrap();
+        assert!(!outbox.begin_watch(), "it is in the monitor's list exactly once");
+        assert_eq!(outbox.connection(), 2);
+    });
+}
+
+#[test]
+fn message_for_an_earlier_connection_returns() {
+    model(|| {
+        let outbox = Arc::new(outbox(9, WhenFull::DropOldest));
+        outbox.join_group(GROUP, Arc::default());
+        let connection = spawn(&outbox, |outbox| {
+            outbox.attach(u32::MAX, None);
+            outbox.queued_messages()
+        });
+        let (mut batch, mut returned) = (Batch::default(), Vec::new());
+        batch.add(shared(QoS::AtLeastOnce, 0));
+        outbox.push_batch(&mut batch, 1, &mut returned, Instant::now());
+        let queued = connection.join().unwrap();
+        assert_eq!((outbox.queued_messages(), returned.len()), (queued, 1 - queued));
+    });
+}
+
+#[test]
+fn message_pushed_while_its_member_leaves_returns() {
+    model(|| {
+        let outbox = Arc::new(outbox(1, WhenFull::DropOldest));
+        outbox.join_group(GROUP, Arc::default());
+        let publisher = spawn(&outbox, |outbox| push(outbox, [shared(QoS::AtLeastOnce, 7)]));
+        let mut returned = outbox.detach_all();
+        returned.extend(publisher.join().unwrap());
+        assert_eq!(marks(&returned), [7]);
+        assert_eq!(outbox.load.availability(), Availability::Offline);
+    });
+}
+
+#[test]
+fn message_pushed_while_its_session_ends_is_dropped() {
+    model(|| {
+        let outbox = Arc::new(outbox(9, WhenFull::DropOldest));
+        outbox.detach_all();
+        let publisher = spawn(&outbox, |outbox| push(outbox, [delivery(QoS::AtLeastOnce, 7)]).len());
+        outbox.close();
+        assert_eq!(publisher.join().unwrap(), 0);
+        assert_eq!((outbox.queued_messages(), outbox.common.budget.used()), (0, 0));
+    });
+}
+
+#[test]
+fn backlog_noted_while_its_member_forgets_it_is_known() {
+    model(|| {
+        let (outbox, tally) = (Arc::new(outbox(9, WhenFull::DropOldest)), Arc::new(Tally::default()));
+        outbox.join_group(GROUP, Arc::clone(&tally));
+        outbox.note_backlog(GROUP);
+        assert!((1..FORGOTTEN_AFTER).all(|_| !outbox.found_no_backlog(GROUP)));
+        let group = spawn(&outbox, |outbox| outbox.note_backlog(GROUP));
+        assert!(outbox.found_no_backlog(GROUP));
+        group.join().unwrap();
+        let is_known = tally.knows_backlog();
+        assert_eq!((outbox.known_backlogs().len(), outbox.may_have_backlogs()), (is_known.into(), is_known));
+    });
+}
+
+#[test]
+fn backlog_noted_while_its_member_leaves_another_is_known() {
+    model(|| {
+        let outbox = Arc::new(outbox(9, WhenFull::DropOldest));
+        let other = NonZeroU64::MAX;
+        [GROUP, other].into_iter().for_each(|group| outbox.join_group(group, Arc::default()));
+        outbox.note_backlog(other);
+        let group = spawn(&outbox, |outbox| outbox.note_backlog(GROUP));
+        outbox.leave_group(other);
+        group.join().unwrap();
+        assert_eq!((outbox.known_backlogs(), outbox.may_have_backlogs()), (vec![GROUP], true));
     });
 }
